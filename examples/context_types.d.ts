@@ -53,7 +53,7 @@ export interface EarlyTokens {
 
 /** The event that opens a compaction on a stream. */
 export interface CompactionStarted {
-  type: "compaction_started" | "context.compaction_started";
+  type: "compaction_started";
   id: string;
   conversation_id: string;
   messages: Summarizing;
@@ -62,11 +62,7 @@ export interface CompactionStarted {
 
 /** The event that closes a compaction, with the same `id`. */
 export interface CompactionEnded extends Outcome {
-  type:
-    | "compaction_completed"
-    | "compaction_failed"
-    | "context.compaction_completed"
-    | "context.compaction_failed";
+  type: "compaction_completed" | "compaction_failed";
   id: string;
 }
 

@@ -70,7 +70,7 @@ class EarlyTokens(TypedDict):
 class CompactionStarted(TypedDict):
     """The event that opens a compaction on a stream."""
 
-    type: Literal["compaction_started", "context.compaction_started"]
+    type: Literal["compaction_started"]
     id: str
     conversation_id: str
     messages: Summarizing
@@ -80,12 +80,7 @@ class CompactionStarted(TypedDict):
 class CompactionEnded(Outcome):
     """The event that closes a compaction, with the same `id`."""
 
-    type: Literal[
-        "compaction_completed",
-        "compaction_failed",
-        "context.compaction_completed",
-        "context.compaction_failed",
-    ]
+    type: Literal["compaction_completed", "compaction_failed"]
     id: str
 
 

@@ -75,7 +75,7 @@ class Context(TypedDict):
 class CompactionEvent(TypedDict):
     """One of the events of a stream that begins before the provider's answer."""
 
-    type: Annotated[str, Field(json_schema_extra={"enum": [*EVENTS, *(f"context.{name}" for name in EVENTS)]})]
+    type: Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})]
     id: Annotated[str, Field(description="The same in the event that closes it.")]
     conversation_id: str
     tokens: Counts

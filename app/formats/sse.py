@@ -120,11 +120,10 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
     return None if frame.find(b"\ndata:", stop) != -1 else (start, stop)
 
 
-EventShape = Literal["chunk", "start", "named", "comment", "off"]
-EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
+EventShape = Literal["chunk", "start", "comment", "off"]
+EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "comment", "off")
 """Ways to announce a compaction before the provider's first frame: `chunk` is the format's safest frame; `start` begins
-the answer, so that more clients show it; `named` is a named event. With `off` Steno sends nothing before it knows the
-provider's status."""
+the answer, so that more clients show it. With `off` Steno sends nothing before it knows the provider's status."""
 
 
 @dataclass(slots=True)
@@ -134,8 +133,6 @@ class EarlyFrames:
     If one of these frames began the answer, the `AnswerEditor` removes the beginning from the provider's frames.
     """
 
-    PREFIX: ClassVar[str] = ""
-    """Prefix of the names of named events."""
     BEGINNING: ClassVar[EventShape] = "start"
     """Shape whose first frame begins the answer."""
 
@@ -151,10 +148,9 @@ class EarlyFrames:
         return KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer can hold them
-        """Return a frame outside the answer: a named event or a comment. A format may override this with a safer one.
-        `members`: see `ContextMembers.status`."""
-        data = self.data(kind, details)
-        return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
+        """Return a comment. A format may override this with a frame that clients show. `members`: see
+        `ContextMembers.status`."""
+        return b": %b %b\n\n" % (kind.encode(), self.data(kind, details))
 
     def data(self, kind: str, details: Mapping[str, Any]) -> bytes:
         return msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})

@@ -230,11 +230,10 @@ class EventSettings(Section):
     """Additions to answers."""
 
     stream: EventShape = "chunk"
-    """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs.
+    """Shape of compaction events on streams: chunk, start, comment or off.
 
     [Shapes](rest.md#shapes) has the frames of each. Every client of a format takes `chunk`; more clients show `start`.
-    `named` is for readers of raw server-sent events: the usual loop over `chunk.choices[0]` crashes on it. A client
-    chooses with `x-context-events`.
+    A client chooses with `x-context-events`.
     """
     body: bool = True
     """Add `context_status` and `context` to answers; the headers are always there."""

@@ -79,7 +79,6 @@ class Case:
 SHAPES = {
     "chunk": "in what every client of the format takes",
     "start": "in what begins the answer",
-    "named": "as events with a name",
     "comment": "as comments",
     "off": "not at all: the client waits, and the headers have the outcome",
 }

@@ -205,7 +205,6 @@ SEEN: dict[EventShape, list[str]] = {
     "comment": [],
     "off": [],
     "start": ["compaction_started"],
-    "named": ["compaction_started", "compaction_completed"],
 }
 
 

@@ -18,7 +18,7 @@ PATH = "/v1/responses"
 MODEL = "gpt-x"
 LONG: Any = turns(15)
 """About 6,300 tokens, over the trigger of an 8,000 token window, and within it. Its messages are items as they are."""
-SHAPES = ("chunk", "start", "named", "comment", "off")
+SHAPES = ("chunk", "start", "comment", "off")
 
 
 def body(items: Any = LONG, **members: Any) -> dict[str, Any]:
@@ -40,23 +40,11 @@ def events(stream: bytes) -> list[Any]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("store", [True, False])
-def test_the_stream_helper_takes_every_shape_but_the_named_one(
-    simulator: Simulator, steno: StartSteno, shape: str, store: bool
-) -> None:
-    """It throws on any event before `response.created`: `named` is for readers of raw frames, which get it whole."""
+def test_the_stream_helper_takes_every_shape(simulator: Simulator, steno: StartSteno, shape: str, store: bool) -> None:
+    """It throws on any event before `response.created`."""
     simulator.next_summary(delay=0.1)
     served = steno()
     members: Any = {"extra_headers": {"x-context-events": shape}, "store": store}
-    if shape == "named":
-        frames = events(ask(served, LONG, b"x-context-events: named", stream=True, store=store).body)
-        assert [frame["type"] for frame in frames[:3]] == [
-            "context.compaction_started",
-            "context.compaction_completed",
-            "response.created",
-        ]
-        numbered = frames[2:]
-        assert [frame["sequence_number"] for frame in numbered] == list(range(len(numbered)))
-        return
     with served.sdk().responses.stream(model=MODEL, input=LONG, **members) as stream:
         came = list(stream)
         final = stream.get_final_response()

@@ -81,12 +81,12 @@ def shape(*said: bytes) -> str:
 
 
 def test_a_header_names_the_shape_of_events() -> None:
-    assert (shape(), shape(b"named"), shape(b"CHUNK"), shape(b"off")) == ("start", "named", "chunk", "off")
+    assert (shape(), shape(b"CHUNK"), shape(b"off")) == ("start", "chunk", "off")
 
 
 @pytest.mark.parametrize("said", [b"zzz", b""])
 def test_a_shape_that_there_is_not_is_refused(said: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="must be one of chunk, start, named, comment, off; it is"):
+    with pytest.raises(InvalidRequest, match="must be one of chunk, start, comment, off; it is"):
         shape(said)
 
 

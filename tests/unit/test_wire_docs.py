@@ -66,15 +66,6 @@ def test_every_shape_is_listed() -> None:
     assert first_column("Shapes") == set(EVENT_SHAPES)
 
 
-@pytest.mark.parametrize("folder", ["chat-completions", "messages", "responses"])
-def test_named_events_are_called_as_the_list_of_shapes_says(folder: str) -> None:
-    [row] = re.findall(r"^\| `named` \|.*$", section("Shapes"), re.MULTILINE)
-    [called] = re.findall(
-        r"^event: (\S*compaction_started)$", (STREAMS / folder / "named.txt").read_text(), re.MULTILINE
-    )
-    assert f"`event: {called}`" in row
-
-
 def test_members_stand_where_the_reference_says() -> None:
     first = {"chat-completions": '"delta":{"role"', "messages": '"message_start"', "responses": '"response.created"'}
     last = {

@@ -116,17 +116,14 @@ class MessageEvents(EarlyFrames):
     All clients accept a `ping` anywhere, even with additional members; more of them show those of a `message_start`.
     """
 
-    PREFIX = "context_"
-
     message_id: str
     model: str
 
     def keep_alive(self) -> bytes:
-        """Return a `ping`, or a comment for the shapes `named` and `comment`."""
-        return PING if self.shape in ("chunk", "start") else KEEP_ALIVE
+        return KEEP_ALIVE if self.shape == "comment" else PING
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        if self.shape not in ("chunk", "start"):
+        if self.shape == "comment":
             return super(MessageEvents, self).frame(kind, details)
         name, frame = "ping", dict[str, Any]()
         if self.begins_answer and kind == "compaction_started":

@@ -65,11 +65,10 @@ class CompactionEvents(EarlyFrames):
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
         opens = kind == "compaction_started"
-        if self.shape == "comment" and not opens:
-            self.outcome = b'"compaction":' + self.data(kind, details)
-        if not self.begins_answer:
-            # Some clients read the type from the data.
-            return super(CompactionEvents, self).frame(f"context.{kind}" if self.shape == "named" else kind, details)
+        if self.shape == "comment":
+            if not opens:
+                self.outcome = b'"compaction":' + self.data(kind, details)
+            return super(CompactionEvents, self).frame(kind, details)
         parsed = msgspec.json.decode(b"{" + members + b"}")
         compaction = msgspec.Raw(self.data(kind, details))
         begun = response(self.id, self.model, "in_progress", store=False)
