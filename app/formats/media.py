@@ -11,16 +11,13 @@ import zlib
 from binascii import a2b_base64
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from hashlib import blake2b
 from itertools import islice, pairwise
-from threading import Lock
 from typing import Any
 
 from msgspec.structs import replace
 
 from app.conversation.messages import Media
 from app.formats.raw_json import text_at
-from app.runtime.bounded import BoundedMap
 
 HEADER = 4 << 10
 """Characters of base64 that include a picture's size, or a recording's header."""
@@ -113,7 +110,6 @@ SLICE = 1 << 16
 GLYPHS_UNREAD = 2_000
 BYTES_A_PAGE = 50_000
 """Bytes of a page, assumed if a document names no pages."""
-MOST_REMEMBERED = 512
 
 _HEAD = 2_048
 """Characters of base64 from which a file's type is detected."""
@@ -137,14 +133,10 @@ _TWO_BYTES = b"/Identity-H"
 """Encoding of fonts with two bytes for each glyph."""
 
 
-_known: BoundedMap[bytes, Media] = BoundedMap(MOST_REMEMBERED)
-_lock = Lock()
-
-
 def file_of(data: str, size: int = 0) -> Media:
     """Return the media of a file in base64 or a data URL. `size` is the characters of its part, if more than `data`.
 
-    Width and height of a PDF are those of its first page, in points; glyphs those of all pages. PDFs are cached.
+    Width and height of a PDF are those of its first page, in points; glyphs those of all pages.
     """
     start, size = data.find(",", 0, 200) + 1, size or len(data)
     head = _decoded(data, start, _HEAD)
@@ -153,14 +145,7 @@ def file_of(data: str, size: int = 0) -> Media:
             if head and b"\0" not in head and not head.startswith(b"PK\x03\x04"):
                 return Media("file", size, text=_decoded(data, start, LONGEST).decode("utf-8-sig"))
         return Media("file", size)
-    key = blake2b(data.encode("utf-8", "replace"), digest_size=16).digest()
-    with _lock:
-        found = _known.get(key)
-    if found is None:
-        found = _pdf(_decoded(data, start, LONGEST))
-        with _lock:
-            _known.keep(key, found)
-    return replace(found, size=size)
+    return replace(_pdf(_decoded(data, start, LONGEST)), size=size)
 
 
 def _decoded(text: str, start: int, limit: int) -> bytes:

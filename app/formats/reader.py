@@ -263,10 +263,6 @@ MOST_COMPARED = 500
 """Most prefixes compared with one body, the longest first; this takes a tenth of a millisecond."""
 LAST_BYTES = 64
 """Last bytes of a prefix, which are its key together with its length."""
-JOINED = 128
-"""Elements that are joined for one comparison: joining all would copy the whole body."""
-LONGEST_JOINED = 1 << 18
-"""Most bytes of joined elements; larger groups are compared one by one, without a copy."""
 ELEMENT_BYTES = 16
 
 _BodyPlace = tuple[int, bytes]
@@ -363,16 +359,14 @@ def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beg
 
 def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]) -> int | None:
     """Return the end of these elements in a body that has the same bytes from `start` on, else None."""
-    for first in range(0, len(elements), JOINED):
-        few = elements[first : first + JOINED]
-        if sum(map(len, few)) <= LONGEST_JOINED:
-            pieces: Sequence[bytes] = [separator.join((b"", *few) if first else few)]
-        else:
-            pieces = [piece for element in few for piece in (separator, element)][0 if first else 1 :]
-        for piece in pieces:
-            if not body.startswith(piece, start):
+    for number, element in enumerate(elements):
+        if number:
+            if not body.startswith(separator, start):
                 return None
-            start += len(piece)
+            start += len(separator)
+        if not body.startswith(element, start):
+            return None
+        start += len(element)
     return start
 
 

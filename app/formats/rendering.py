@@ -7,8 +7,8 @@ breakpoints itself and the limit allows one more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,9 +20,7 @@ from app.formats.raw_json import (
     RawObject,
     Unreadable,
     decoded_object,
-    decoded_value,
     object_of,
-    objects_in,
     spliced,
     split_array,
 )
@@ -174,8 +172,6 @@ CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoi
 PROMPT_CACHE_OPTIONS = "prompt_cache_options"
 MESSAGE_PARTS = ("content", "output")
 """Members of a message or an item that contain parts."""
-_HOLDERS = (*MESSAGE_PARTS, "source", "tool_calls", "function")
-"""Members whose values may contain breakpoints."""
 
 Json = Mapping[str, Any]
 
@@ -201,14 +197,14 @@ class Breakpoints(Struct, frozen=True):
             # OpenAI sets one breakpoint itself, which counts, unless the mode is `explicit`.
             is_explicit = object_of(source.value(PROMPT_CACHE_OPTIONS)).get("mode") == "explicit"
             automatic = member == PROMPT_CACHE_BREAKPOINT and not is_explicit
-            marks = list(_marks(source, payload, member)) if member.encode() in source.text else []
+            marks = _marks(source, payload, member) if member.encode() in source.text else []
             if marks or (automatic and PROMPT_CACHE_OPTIONS in source):
                 has_room = len(marks) + automatic < MOST_BREAKPOINTS
                 return self._added(payload, member, marks, quotation) if has_room else None
         return None
 
     def _added(
-        self, payload: Sequence[bytes], member: str, marks: Sequence[tuple[int, object]], quotation: str
+        self, payload: Sequence[bytes], member: str, marks: Sequence[tuple[int, bytes]], quotation: str
     ) -> list[bytes] | None:
         quoted = msgspec.json.encode(quotation)
         last = next((place for place in range(len(payload) - 1, -1, -1) if quoted in payload[place]), -1)
@@ -238,7 +234,7 @@ class Breakpoints(Struct, frozen=True):
                 return None
             # Copy the next breakpoint, else the last: one of an hour may not follow one of five minutes.
             following = (mark for at, mark in marks if at >= index)
-            value = msgspec.json.encode(next(following, marks[-1][1] if marks else {"mode": "explicit"}))
+            value = next(following, marks[-1][1] if marks else b'{"mode":"explicit"}')
             part = RawObject(RawObject(elements[place]).spliced(remove=(member,)))
             elements[place] = part.spliced(add=b"%b:%b" % (msgspec.json.encode(member), value))
             marked = spliced(raw, {holder: b"[%b]" % b",".join(elements)})
@@ -250,28 +246,17 @@ def kept_breakpoint(part: Json) -> Json:
     return {name: part[name] for name in (CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT) if name in part}
 
 
-def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> Iterator[tuple[int, object]]:
-    """Yield the breakpoints in order, each with the index of its message; -1 for tools."""
-    for tool in objects_in(source.value("tools")):
-        yield from ((-1, mark) for mark in _marks_in(tool, member))
-    for place, raw in enumerate(payload):
-        if member.encode() in raw:
-            with suppress(Unreadable):  # A member beside the messages, with its key.
-                # A raw message may be a list, or several messages.
-                yield from ((place, mark) for mark in _marks_in(decoded_value(b"[%b]" % raw), member))
-    if mark := source.value(member):  # The provider applies it to the last possible part.
-        yield len(payload), mark
+def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tuple[int, bytes]]:
+    """Return the breakpoints in order, each with the index of its message; -1 for tools."""
+    # The provider applies a breakpoint beside the messages to the last possible part.
+    whole = b'"%b":%b' % (member.encode(), source.raw(member) or b"null")
+    holders = enumerate((source.raw("tools") or b"", *payload, whole), -1)
+    return [(place, mark) for place, raw in holders for mark in marks_in(raw, member)]
 
 
-def _marks_in(value: object, member: str) -> Iterator[object]:
-    if isinstance(value, list):
-        for each in value:
-            yield from _marks_in(each, member)
-    elif isinstance(value, dict):
-        for holder in _HOLDERS:
-            yield from _marks_in(value.get(holder), member)
-        if mark := value.get(member):
-            yield mark
+def marks_in(raw: bytes, member: str) -> list[bytes]:
+    """Return the breakpoints in JSON, in order. In a text quotes are escaped, so that none is found there."""
+    return re.findall(rb'"%b"\s*+:\s*+(\{[^{}]{0,100}"(?:ephemeral|explicit)"[^{}]{0,100}\})' % member.encode(), raw)
 
 
 def _text_of(part: object) -> object:

@@ -153,9 +153,7 @@ def test_one_history_may_go_on_in_several_ways() -> None:
         CHAT_COMPLETIONS.read(longer, beginnings=known)
 
 
-def test_a_beginning_of_long_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are compared one by one."""
-    monkeypatch.setattr(reader, "LONGEST_JOINED", 50)
+def test_a_beginning_is_found_only_where_every_byte_of_it_stands() -> None:
     known = Beginnings()
     said = [{"role": "user", "content": f"{number}" * 100} for number in range(3)]
     CHAT_COMPLETIONS.read(written({}, said, {}, spaced=True), beginnings=known)

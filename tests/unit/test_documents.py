@@ -123,13 +123,6 @@ def test_the_work_for_a_hostile_document_is_bounded(name: str, monkeypatch: pyte
     assert sum(unpacked) <= media_module.MOST_UNPACKED + media_module.LARGEST_STREAM
 
 
-def test_a_pdf_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = pdf(said(b"only once"))
-    first = read(data)
-    monkeypatch.setattr(media_module, "_pdf", lambda _: pytest.fail("it was read again"))
-    assert read(data) == first
-
-
 @pytest.mark.parametrize(
     ("data", "text"),
     [

@@ -32,7 +32,6 @@ from app.formats.media import file_of, pixels
 from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import (
     Unreadable,
-    decoded_object,
     decoded_value,
     json_text,
     object_of,
@@ -50,6 +49,7 @@ from app.formats.rendering import (
     edited,
     joined,
     kept_breakpoint,
+    marks_in,
     placed,
 )
 
@@ -405,8 +405,8 @@ def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
     start, stop = (positions[end] for end in (part.chunk.from_digest, part.chunk.through_digest))
     sent = {i for other in view.parts if isinstance(other, Pinned) for i in range(other.start, other.stop)}
     sent |= {start + offset for offset in part.chunk.carried}
-    marks = (last_mark(messages[index].raw) for index in range(stop - 1, start - 1, -1) if index not in sent)
-    return next((mark for mark in marks if mark is not None), None)
+    marks = (marks_in(messages[index].raw, MARK) for index in range(stop - 1, start - 1, -1) if index not in sent)
+    return next((msgspec.Raw(found[-1]) for found in marks if found), None)
 
 
 def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
@@ -481,22 +481,6 @@ def _is_raw_result(block: bytes) -> bool:
 
 
 _LONG = "1h"
-
-
-def last_mark(raw: bytes) -> object:
-    if MARK.encode() not in raw:
-        return None
-    marks = [block[MARK] for block in _blocks_marked(blocks_of(decoded_object(raw).get("content")))]
-    return marks[-1] if marks else None
-
-
-def _blocks_marked(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield blocks with a breakpoint; blocks inside a tool result precede the result."""
-    for block in blocks:
-        if isinstance(block.get("content"), list):
-            yield from _blocks_marked(blocks_of(block["content"]))
-        if block.get(MARK):
-            yield block
 
 
 def in_order(raw_messages: Sequence[bytes]) -> list[bytes]:
