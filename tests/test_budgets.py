@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 40_143,
+    "app": 40_082,
     "app/cli": 1_871,
     "app/compaction": 9_619,
     "app/conversation": 1_941,
@@ -24,12 +24,12 @@ LINES = {
     "app/proxy": 2_717,
     "app/api": 2_125,
     "app/runtime": 519,
-    "app/settings": 1_702,
+    "app/settings": 1_701,
     "app/store": 3_989,
     "app/telemetry": 475,
     "app/tokens": 2_033,
-    "app/formats": 6_397,
-    "tests": 53_503,
+    "app/formats": 6_337,
+    "tests": 53_475,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""
