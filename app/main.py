@@ -6,14 +6,13 @@ import asyncio
 import gc
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 from fastapi import FastAPI
-from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from app import __version__
@@ -26,7 +25,6 @@ from app.compaction.caches import ChunkMemory, RecallIndexCache
 from app.compaction.compactor import Compactor
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
-from app.formats.format import WireFormat
 from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS, format_at, keeps_version, key_headers, mark_of
 from app.http.admission import BytesInFlight, HostPolicy
@@ -48,7 +46,7 @@ from app.proxy.request import ModelLimits
 from app.proxy.router import Router
 from app.runtime.bounded import Caches, LogThrottle
 from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
-from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
+from app.settings import ConfigurationError, Settings, UpstreamSettings
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, open_store, server_secret
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
@@ -142,7 +140,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer()
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
-    policies, estimator, rates = policies_of(settings), Estimator(tokenizer, caches), RequestRates()
+    policies, estimator, rates = Policies(settings), Estimator(tokenizer, caches), RequestRates()
     room = BackgroundRoom(BackgroundLimits())
     routing = SummaryRouting(providers, estimator, settings.base_model)
     memory = ChunkMemory(caches)
@@ -151,7 +149,10 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     used = store, summariser, routing, tasks, work, ledger, metrics, rates, memory, most, holder
     compactor = Compactor(*used, recall_index=RecallIndexCache(work, caches))
     in_flight = BytesInFlight(limits.in_flight_bytes)
-    readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
+    readers = {
+        each.name: MessageReader(identity, each.message, settings.identity.ignore, caches, mark=mark_of(each))
+        for each in FORMATS
+    }
     return Services(
         providers=providers,
         model_limits=ModelLimits(providers, policies, estimator, settings.base_model),
@@ -206,18 +207,6 @@ def sampler_of(
         },
         {metrics.records_dropped[kind]: partial(getattr, queue, "dropped") for kind, queue in queues.items()},
     )
-
-
-def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str], caches: Caches) -> MessageReader:
-    return MessageReader(identity, format_.message, ignore, caches, mark=mark_of(format_))
-
-
-def policies_of(settings: Settings) -> Policies:
-    """Make the policies. Raises `ConfigurationError` if a preset contradicts other settings."""
-    try:
-        return Policies(settings)
-    except ValidationError as error:
-        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error, Settings)}.") from error
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:

@@ -12,7 +12,7 @@ from app.settings.compaction import (
     SummarySettings,
     TriggerSettings,
 )
-from app.settings.refusals import ConfigurationError, problems_in
+from app.settings.refusals import ConfigurationError
 from app.settings.server import ClientSettings, EventSettings, IdentitySettings, LimitSettings
 from app.settings.settings import Settings, environment_name, every_setting, load
 from app.settings.upstreams import (

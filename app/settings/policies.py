@@ -30,16 +30,15 @@ class AppliedPolicy(Struct, frozen=True):
 
 
 class Policies:
-    """Policies of all presets, computed once. Raises `ValidationError` if a preset contradicts the operator's
-    settings."""
+    """Policies of all presets, computed once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         chosen = settings.compaction.preset
-        own = _applied(settings.compaction, settings.summary)
+        own = apply_preset(settings.compaction, settings.summary)
         # If the operator chose `off`, no request can choose another preset.
         self._policies = {
-            name: own if chosen in (name, "off") else _applied(*self._sections(name)) for name in PRESET_NAMES
+            name: own if chosen in (name, "off") else apply_preset(*self._sections(name)) for name in PRESET_NAMES
         }
 
     def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
@@ -61,39 +60,24 @@ class Policies:
         )
 
 
-def _applied(compaction: CompactionSettings, summary: SummarySettings) -> AppliedPolicy:
-    preset = PRESETS[compaction.preset]
-    return AppliedPolicy(
-        compaction,
-        summary,
-        policy_of(compaction),
-        shares_of(compaction, summary),
-        preset,
-        preset.update_prompt if summary.prompt == preset.summary.get("prompt") else "",
-    )
-
-
-def policy_of(compaction: CompactionSettings) -> Policy:
+def apply_preset(compaction: CompactionSettings, summary: SummarySettings) -> AppliedPolicy:
     """Build the policy from the settings and the constants of their preset."""
     preset = PRESETS[compaction.preset]
-    mask, ratio = compaction.mask, compaction.recall.max_ratio
+    mask, ratio, tokens = compaction.mask, compaction.recall.max_ratio, compaction.trigger.tokens
     fixed = dict(preset.policy)
     if (pruning := fixed.get("session_pruning")) is not None:
         fixed["session_pruning"] = replace(pruning, deny=mask.deny)
-    return Policy(
+    policy = Policy(
         mask=MaskPolicy(deny=mask.deny, **preset.mask) if mask.enabled else None,
         window_turns=compaction.tail.turns if fixed.get("strategy") == "window" else None,
         recall=RecallPolicy(ratio) if ratio else None,
         **fixed,
     )
-
-
-def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
-    """Build trigger, target and tail from the settings and the constants of their preset."""
     settings = {
         "trigger": compaction.trigger.token_ratio,
-        "cap": CAP if compaction.trigger.tokens is None else compaction.trigger.tokens or None,
+        "cap": CAP if tokens is None else tokens or None,
         "tail_turns": compaction.tail.turns,
         "max_summary_tokens": summary.max_tokens,
     }
-    return Shares(**{**settings, **PRESETS[compaction.preset].shares})
+    update_prompt = preset.update_prompt if summary.prompt == preset.summary.get("prompt") else ""
+    return AppliedPolicy(compaction, summary, policy, Shares(**{**settings, **preset.shares}), preset, update_prompt)

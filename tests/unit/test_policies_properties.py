@@ -29,7 +29,7 @@ from app.conversation.messages import Kind
 from app.formats.chat_completions.format import read_message, render
 from app.formats.reader import MessageReader
 from app.settings import load, presets
-from app.settings.policies import policy_of, shares_of
+from app.settings.policies import apply_preset
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.declarations import Declarations
 from app.tokens.estimator import Estimator, Prompt
@@ -68,10 +68,9 @@ class Steno(World):
         loaded = load(compaction={"preset": preset})
         self.enabled = loaded.compaction.enabled
         recall = RecallPolicy(max_ratio=RECALLED) if recalls else None
-        policy = policy_of(loaded.compaction)
-        self.policy: Policy = replace(policy, alternates=alternates, recall=policy.recall and recall)
-        shares = shares_of(loaded.compaction, loaded.summary)
-        self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, shares)
+        applied = apply_preset(loaded.compaction, loaded.summary)
+        self.policy: Policy = replace(applied.policy, alternates=alternates, recall=applied.policy.recall and recall)
+        self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, applied.shares)
         brief = replace(
             SETTINGS,
             input_tokens=input_tokens,

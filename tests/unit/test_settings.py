@@ -18,7 +18,7 @@ from app.compaction.policy import Policy
 from app.compaction.recall import RecallPolicy
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
-from app.settings.policies import Policies, policy_of, shares_of
+from app.settings.policies import AppliedPolicy, Policies, apply_preset
 from app.settings.presets import LIBRECHAT_UPDATE_PROMPT, PRESET_NAMES, PRESETS, PresetName
 from app.settings.refusals import REMOVED
 from app.settings.types import Section
@@ -49,6 +49,10 @@ def refusal(**flags: Any) -> str:
     return str(refused.value)
 
 
+def applied_in(settings: Settings) -> AppliedPolicy:
+    return apply_preset(settings.compaction, settings.summary)
+
+
 def write_settings(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "settings.yaml"
     path.write_text(text)
@@ -59,9 +63,8 @@ def write_settings(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_not_set_is_as_core_has_it() -> None:
-    settings = load()
-    assert policy_of(settings.compaction) == Policy()
-    assert shares_of(settings.compaction, settings.summary) == Shares()
+    applied = applied_in(load())
+    assert (applied.policy, applied.shares) == (Policy(), Shares())
 
 
 BEHIND_A_PROXY: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"]}
@@ -186,10 +189,10 @@ def test_prices_may_be_null_in_the_environment_and_in_the_file(tmp_path: Path, m
 
 def test_no_share_is_no_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0")
-    assert policy_of(load().compaction) == replace(Policy(), recall=None)
+    assert applied_in(load()).policy == replace(Policy(), recall=None)
     monkeypatch.setenv("STENO_COMPACTION__PRESET", "rolling")
     monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0.1")
-    policy = policy_of(load().compaction)
+    policy = applied_in(load()).policy
     assert (policy.cost_gate, policy.recall) == (None, RecallPolicy(0.1))
 
 
@@ -273,9 +276,9 @@ def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch:
 
 def test_what_is_set_beside_a_preset_wins_over_it() -> None:
     settings = load(compaction={"preset": "librechat", "tail": {"turns": 3}})
-    compaction = settings.compaction
-    assert (compaction.tail.turns, shares_of(compaction, settings.summary).tail) == (3, 0.5)
-    policy = policy_of(compaction)
+    applied = applied_in(settings)
+    assert (settings.compaction.tail.turns, applied.shares.tail) == (3, 0.5)
+    policy = applied.policy
     assert policy.mask
     assert (policy.strategy, policy.mask.pressure) == ("full", 0.80)
 
