@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+from typer import secho
 
-from app.cli.command import say
 from app.http.loopback import serve
 from app.main import create_app
 from app.settings import load
@@ -42,7 +42,7 @@ def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
     with simulator.serve() as provider, _steno(f"{provider.url}/v1", MODEL, window) as steno, ExitStack() as clients:
         direct = Chat(clients.enter_context(_client(provider.url)), MODEL)
         through = Chat(clients.enter_context(_client(steno)), MODEL)
-        say(f"A {turns}-turn conversation in a window of {window:,} tokens, with a simulated provider.\n")
+        secho(f"A {turns}-turn conversation in a window of {window:,} tokens, with a simulated provider.\n")
         _line("turn", "direct", "Steno", "status", "what happened", bold=True)
         for turn in range(1, turns + 1):
             prompt = question(turn, turns)
@@ -172,13 +172,13 @@ def _direct_turn(direct: Chat, prompt: str) -> tuple[str, str]:
 def _sum_up(direct: Chat, through: Chat, turns: int, window: int) -> int:
     largest = max(answer.tokens for answer in through.answers)
     remembered = _berth(1) in through.answers[-1].text
-    say("")
+    secho("")
     if len(direct.answers) < turns:
-        say(f"Direct   {len(direct.answers)} of {turns} turns, then context_length_exceeded.")
+        secho(f"Direct   {len(direct.answers)} of {turns} turns, then context_length_exceeded.")
     made = f"{_counted(len(through.summaries))} made"
-    say(f"Steno    {len(through.answers)} of {turns} turns, {made}, largest prompt {largest:,} of {window:,} tokens.")
-    say(f"Memory   Asked in turn {turns} for a number from turn 1, the model said:")
-    say(f"         {through.answers[-1].text}", fg="green" if remembered else "red")
+    secho(f"Steno    {len(through.answers)} of {turns} turns, {made}, largest prompt {largest:,} of {window:,} tokens.")
+    secho(f"Memory   Asked in turn {turns} for a number from turn 1, the model said:")
+    secho(f"         {through.answers[-1].text}", fg="green" if remembered else "red")
     return 0 if remembered and through.summaries else 1
 
 
@@ -196,7 +196,7 @@ def _counted(summaries: int) -> str:
 
 
 def _line(turn: object, direct: str, steno: str, status: str, event: str, **style: Any) -> None:
-    say(f"{turn:>4}  {direct:>7}  {steno:>6}  {status:<10}  {event}".rstrip(), **style)
+    secho(f"{turn:>4}  {direct:>7}  {steno:>6}  {status:<10}  {event}".rstrip(), **style)
 
 
 def _style(event: str) -> dict[str, Any]:

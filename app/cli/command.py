@@ -1,16 +1,12 @@
-"""Shared parts of the commands: options, loading of settings, output, and exit on errors.
-
-Output is coloured on a terminal, unless NO_COLOR says otherwise.
-"""
+"""Shared parts of the commands: options, loading of settings, output, and exit on errors."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import structlog
@@ -68,16 +64,5 @@ def failing_on(*errors: type[Exception]) -> Iterator[None]:
         fail(str(error))
 
 
-def say(text: str, *, file: TextIO | None = None, nl: bool = True, **style: Any) -> None:
-    """Print a styled line, by default to standard output."""
-    at = file or sys.stdout
-    typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, nl=nl, color=True)
-
-
 def print_json(value: Any) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(value)))
-
-
-def may_be_coloured(file: TextIO) -> bool:
-    """True if NO_COLOR (https://no-color.org) is not set and the file is a terminal with colours."""
-    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from app.api.conversations import handoff_of
 from app.api.mcp import ANSWER_SECONDS, server_of
-from app.cli.command import AsJson, Config, DatabaseURL, commands, fail, failing_on, print_json, say, settings_of
+from app.cli.command import AsJson, Config, DatabaseURL, commands, fail, failing_on, print_json, settings_of
 from app.settings.checks import install_command, open_store
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.chunks import read_summaries
@@ -58,14 +58,14 @@ def list_conversations(
         print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
         return
     if not found:
-        say("No conversation is stored.")
+        typer.echo("No conversation is stored.")
     several = len({each.tenant for each in found}) > 1
     for each in found:
         known = each.conversation
         tokens = f"{known.tokens_before:,} tokens, {known.tokens_before - known.tokens_after:,} saved"
-        say(known.id, bold=True)
-        say(f"    {known.updated_at:%Y-%m-%d %H:%M}  {known.status}, turn {known.turns}, {tokens}")
-        say(f"    {known.model}{f'  tenant {each.tenant[:TENANT_SHOWN]}' if several else ''}")
+        typer.secho(known.id, bold=True)
+        typer.echo(f"    {known.updated_at:%Y-%m-%d %H:%M}  {known.status}, turn {known.turns}, {tokens}")
+        typer.echo(f"    {known.model}{f'  tenant {each.tenant[:TENANT_SHOWN]}' if several else ''}")
 
 
 @stored.command("export")

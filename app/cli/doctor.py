@@ -31,7 +31,6 @@ from app.cli.command import (
     fail,
     failing_on,
     print_json,
-    say,
     settings_of,
 )
 from app.cli.serve import bind, close_sockets, host_and_port, is_steno
@@ -110,15 +109,15 @@ def is_healthy(found: Iterable[Finding]) -> bool:
 
 
 def show(found: Sequence[Finding], changed: Mapping[str, Any] | None) -> None:
-    say(verdict(found), fg="green" if is_healthy(found) else "red", bold=True)
-    say("\nchecks")
+    typer.secho(verdict(found), fg="green" if is_healthy(found) else "red", bold=True)
+    typer.echo("\nchecks")
     for finding in found:
         state = _STATES[finding.state]
-        say(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state], nl=False)
-        say(f"\n{'':11}-> {finding.remedy}" if finding.remedy else "")
+        typer.secho(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state], nl=False)
+        typer.echo(f"\n{'':11}-> {finding.remedy}" if finding.remedy else "")
     if changed is not None:
-        say("\nsettings that differ from the default")
-        say(yaml.safe_dump(changed, sort_keys=False))
+        typer.echo("\nsettings that differ from the default")
+        typer.echo(yaml.safe_dump(changed, sort_keys=False))
 
 
 def show_json(found: Sequence[Finding], changed: Mapping[str, Any] | None) -> None:
@@ -259,14 +258,14 @@ def models(
     found = asyncio.run(windows_of(settings_of(config, upstream={"base_url": upstream}), names or ()))
     if not found:
         asked = "No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o"
-        say(asked, file=sys.stderr)
+        typer.echo(asked, err=True)
         return
     width = max(len(model) for model, _, _ in found)
-    say(f"{'model':<{width}} {'window':>9} {'prompt':>9} {'answer':>7}  {'from':<13} upstream")
+    typer.echo(f"{'model':<{width}} {'window':>9} {'prompt':>9} {'answer':>7}  {'from':<13} upstream")
     for model, at, window in found:
         sizes = window.context, window.max_input, window.max_output
         context, prompt, answer = (f"{tokens:,}" if tokens else "" for tokens in sizes)
-        say(f"{model:<{width}} {context:>9} {prompt:>9} {answer:>7}  {SOURCES[window.source]:<13} {at}")
+        typer.echo(f"{model:<{width}} {context:>9} {prompt:>9} {answer:>7}  {SOURCES[window.source]:<13} {at}")
 
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[tuple[str, str, Window]]:

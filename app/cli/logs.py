@@ -11,7 +11,7 @@ from typing import Literal, TextIO
 
 import structlog
 
-from app.cli.command import may_be_coloured
+from app.cli.main import are_colors_off
 from app.http.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
@@ -30,7 +30,7 @@ def is_readable(shape: Shape) -> bool:
 def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> None:
     """Send structlog and the standard library's loggers to standard output, or to a file as text."""
     number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
-    colors = file is None and may_be_coloured(sys.stdout)
+    colors = file is None and sys.stdout.isatty() and not are_colors_off()
     render: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
     if readable:
         # repr_native_str: a value cannot pass for another line or control the terminal.

@@ -6,6 +6,7 @@ A command's module is imported when the command runs, so that `--help` and `--ve
 from __future__ import annotations
 
 import gc
+import os
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -41,6 +42,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
+        ctx.color = False if are_colors_off() else None
         gc.disable()  # Garbage collection would take an eighth of the import's time, and find nothing.
         module = import_module(f"app.cli.{COMMANDS[str(name)][0]}")
         gc.enable()
@@ -72,6 +74,11 @@ def steno(
     ] = False,
 ) -> None:
     """A proxy that keeps long conversations inside the model's context window."""
+
+
+def are_colors_off() -> bool:
+    """True if NO_COLOR (https://no-color.org) is set or the terminal has no colours."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def main() -> None:
