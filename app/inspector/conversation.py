@@ -45,8 +45,8 @@ CHARTED = 200
 CALLS = 3 * CHARTED
 """Maximum number of ledger records read for the chart."""
 SUMMARIES = 20
-MESSAGES = 50
-"""Messages on a page of the timeline or of the payload."""
+PER_PAGE = 50
+"""Messages on a page of the timeline, and entries on a page of the payload."""
 DONE: Mapping[str, str] = {
     "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
     "compacted": "The summaries are made and stored, for the next request that needs them.",
@@ -72,30 +72,26 @@ Number = Annotated[int | None, Query(ge=1)]
 
 
 class Screenful(Struct, frozen=True):
-    """Range of messages on one page."""
+    """Range of messages or entries on one page."""
 
     first: int
     last: int
     count: int
-    before: int | None
-    """First message of the previous page."""
-    after: int | None
 
 
-def page_at(wanted: int | None, count: int) -> Screenful:
-    """Return the page with the wanted message; the last page if it is None."""
-    at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
-    first = max(0, at) // MESSAGES * MESSAGES
-    end = min(first + MESSAGES, count)
-    return Screenful(first, end - 1, count, first - MESSAGES if first else None, end if end < count else None)
+def page_at(number: int | None, count: int) -> Screenful:
+    """Return the page with an entry, counted from 1; the last page if it is None."""
+    at = count if number is None else min(number, count)
+    first = max(0, at - 1) // PER_PAGE * PER_PAGE
+    return Screenful(first, min(first + PER_PAGE, count) - 1, count)
 
 
 @router.get("")
 async def show_conversation(
     visit: TheVisit, conversation: TheConversation, at: Number = None, done: str = ""
 ) -> Response:
-    """Show the conversation. `at` is the number of a message, counted from 1."""
-    return await _page(visit, conversation, at=None if at is None else at - 1, done=DONE.get(done))
+    """Show the conversation, with the page of the message `at`, counted from 1."""
+    return await _page(visit, conversation, at=at, done=DONE.get(done))
 
 
 async def _page(
@@ -176,14 +172,12 @@ def _by_summary(ledger: UsagePage) -> dict[str, Any]:
 
 
 @router.get("/payload")
-async def show_payload(
-    visit: TheVisit, conversation: TheConversation, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
-) -> Response:
-    """Show one page of the latest payload."""
+async def show_payload(visit: TheVisit, conversation: TheConversation, at: Annotated[int, Query(ge=1)] = 1) -> Response:
+    """Show the page of the latest payload with the entry `at`, counted from 1."""
     history = await _latest_history(visit, conversation)
     stored = {message.index: message for message in history.messages} if history else {}
     places = list(places_of(conversation.parts, stored))
-    paging = page_at((page - 1) * MESSAGES, len(places))
+    paging = page_at(at, len(places))
     shown = places[paging.first : paging.last + 1]
     named = [part["summary_id"] for part, _ in shown if "summary_id" in part]
     chunks = {chunk.id: chunk for chunk in await visit.services.store.request(chunks_named, visit.tenant, named)}
@@ -192,8 +186,6 @@ async def show_payload(
         conversation=conversation,
         entries=[entry_of(place, chunks) for place in shown],
         paging=paging,
-        page=paging.first // MESSAGES + 1,
-        pages=max(paging.count - 1, 0) // MESSAGES + 1,
         keeps_messages=visit.services.keeps_messages,
     )
 
@@ -274,7 +266,7 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
     try:
         await conversations.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
     except StenoError as error:
-        return await _page(visit, conversation, at=index, problem=error.message, status=error.status)
+        return await _page(visit, conversation, at=index + 1, problem=error.message, status=error.status)
     return _back(conversation, "pinned" if wanted else "unpinned", f"m{index + 1}", at=index + 1)
 
 

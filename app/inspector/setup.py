@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.compaction.budget import Window
 from app.inspector.visits import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
 from app.providers.model_listings import ListingRefused, ModelListing
 from app.providers.providers import Provider
 from app.proxy.router import LISTENER
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
-from app.store import StoreUnavailable, Wanted
+from app.store import StoreUnavailable
 from app.store.calibrations import read_models_used
-from app.store.conversations import search_conversations
-from app.store.histories import find_titles
 
-LATEST = 6
 MOST_MODELS = 12
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -48,7 +45,7 @@ async def show_setup(request: Request, inspector: TheInspector) -> Response:
         has_all=request.scope.get(LISTENER) != "callers",
         findings=_findings(visit) if visit.sees_server else [],
         upstreams=[_upstream(provider) for provider in services.providers.all],
-        **await _stored(visit),
+        windows=await _windows(visit),
     )
 
 
@@ -92,31 +89,15 @@ def _state(provider: Provider) -> tuple[str, str]:
             return "problem", error.message
 
 
-async def _stored(visit: Visit) -> dict[str, Any]:
-    """Return values from the database; empty ones if the database is unavailable."""
-    try:
-        latest = await visit.find(
-            search_conversations, Wanted(status="summarized"), "updated", limit=LATEST, after=None
-        )
-        return {
-            "windows": _windows(visit, await visit.find(read_models_used)),
-            "latest": latest.data,
-            "titles": await visit.find(find_titles, [each.id for each in latest.data]),
-            "others_exist": await visit.others_exist(),
-        }
-    except StoreUnavailable:
-        return {"windows": _windows(visit, ()), "latest": [], "titles": {}, "others_exist": False}
-
-
-def _windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
-    """Return the windows of the tenant's latest models, and the number of all other windows by source."""
+async def _windows(visit: Visit) -> list[tuple[str, str, Window]]:
+    """Return model, upstream and window of the tenant's latest models; of models that providers list if there are none
+    or the database is unavailable."""
+    used: list[str] = []
+    with suppress(StoreUnavailable):
+        used = await visit.find(read_models_used)
     known = visit.services.providers.known(visit.tenant, used)
-    rows, others = list[tuple[str, str, Any]](), Counter[str]()
-    for name in dict.fromkeys([*used, *known]):
-        for provider in known.get(name, ()):
-            window = provider.windows.window_of(name, visit.tenant)
-            if name in used[:MOST_MODELS] or (not used and len(rows) < MOST_MODELS):
-                rows.append((name, provider.name, window))
-            else:
-                others[window.source] += 1
-    return {"rows": rows, "others": others}
+    return [
+        (name, provider.name, provider.windows.window_of(name, visit.tenant))
+        for name in (used or [*known])[:MOST_MODELS]
+        for provider in known.get(name, ())
+    ]

@@ -32,7 +32,7 @@ from app.formats.sse import FrameSplitter, first_end, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import UpstreamExchange
-from app.http.encodings import encodings_of
+from app.http.encodings import encoding_of
 from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
 from app.http.upstream import LONGEST_REFUSAL, read_into
 from app.http.upstream import Headers as Received
@@ -347,20 +347,20 @@ class EarlyStream:
         """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
         await self._end_waiting()
         answering, request = attempt.answering, attempt.request
-        headers, status, encodings = answering.headers, answering.status, encodings_of(answering.headers)
-        is_encoded = encodings.strip().lower() not in ("", "identity")
+        headers, status = answering.headers, answering.status
+        encoding = encoding_of(headers)
         context = context_members(request, attempt.decision) if self._reports and status == 200 else UNTOLD
         editor = request.format.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
         if status != 200:
             body = bytearray()
-            if not is_encoded:
+            if not encoding:
                 with suppress(StenoError):  # An incomplete body is enough, because the status is known.
                     await read_into(body, answering.chunks(), LONGEST_REFUSAL)
             await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
             return
-        if is_encoded:
+        if encoding:
             raise UpstreamUnreadable(
-                f"The provider's answer is compressed ({encodings:.100}), although Steno asked for no compression."
+                f"The provider's answer is compressed ({encoding:.100}), although Steno asked for no compression."
             )
         chunks = answering.chunks()
         frames = editor.as_stream(chunks, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)

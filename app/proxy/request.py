@@ -27,7 +27,7 @@ from app.formats.raw_json import Unreadable
 from app.formats.requests import WireRequest
 from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http import own_headers
-from app.http.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, encodings_of
+from app.http.encodings import KINDS, DecodedTooLarge, UndecodableBody, decoded, encoding_of
 from app.http.headers import SUMMARY_CALL, Headers
 from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
@@ -74,14 +74,14 @@ async def plain_body(
 
     `count` is called with the number of decoded bytes, and may raise.
     """
-    most = min(at_most, max(SMALL_BYTES, MOST_RATIO * len(body)))
-    if (by := decoders(encodings_of(headers), most)) is None:
-        return None
-    if not by:
+    if not (encoding := encoding_of(headers)):
         return body
-    pieces, found = decoded(body, by), list[bytes]()
+    if encoding not in KINDS:
+        return None
+    most = min(at_most, max(SMALL_BYTES, MOST_RATIO * len(body)))
+    pieces, found = decoded(body, encoding, most), list[bytes]()
     try:
-        if len(body) <= INLINE_ENCODED and len(by) == 1:
+        if len(body) <= INLINE_ENCODED:
             found.append(_take(pieces, INLINE_ENCODED))
             count(len(found[0]))
             if len(found[0]) < INLINE_ENCODED:

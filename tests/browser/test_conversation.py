@@ -264,10 +264,10 @@ async def test_a_payload_of_many_messages_is_shown_page_by_page(shop: Shop, open
     entries = page.locator(".entry")
     assert await entries.count() == 50
     await page.get_by_role("link", name="Last").click()
-    await expect(page.get_by_text("Page 3 of 3: 101 to 123 of 123 entries")).to_be_visible()
+    await expect(page.get_by_text("101 to 123 of 123")).to_be_visible()
     await expect(entries.last).to_contain_text("Word 120.")
     await page.get_by_role("link", name="Earlier").click()
-    await expect(page.get_by_text("Page 2 of 3: 51 to 100 of 123 entries")).to_be_visible()
+    await expect(page.get_by_text("51 to 100 of 123")).to_be_visible()
 
 
 async def test_the_plot_names_its_requests(shop: Shop, open_at: OpenAt) -> None:

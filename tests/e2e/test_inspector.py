@@ -88,7 +88,7 @@ def pages(person: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", ["/", "/ui", "/ui/conversations"])
+@pytest.mark.parametrize("path", ["/ui", "/ui/conversations"])
 def test_who_looks_without_a_key_is_told_of_conversations_of_keys_and_the_way_in(path: str, used: Steno) -> None:
     told = "Conversations of API keys exist"
     with browser(used.url) as anonymous:
