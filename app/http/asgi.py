@@ -1,23 +1,23 @@
-"""ASGI helpers of the proxy routes: read the client's body, and write its answer."""
+"""Requests and their answers on the server's side: `Cycle`, and helpers that read the body and write the answer."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from functools import lru_cache
 from time import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
-from app.http.headers import Headers, value_of
+from app.http.headers import FRAMING, Headers, value_of, written
 from app.http.own_headers import REQUEST_ID
-
-if TYPE_CHECKING:
-    from app.http.cycle import Cycle
 
 CONNECTION = "steno.connection"
 """Scope key: the request's `Cycle`, if Steno's own protocol serves it."""
@@ -28,6 +28,142 @@ AUTHORITY = "steno.authority"
 """Scope key: the host in a request target that is an absolute URL; None for a path. The server sets it."""
 HANDSHAKE = "steno.handshake"
 """Scope key: true if the request asks for a WebSocket. The server sets it, and removes the offer from the headers."""
+JOINED = 65_536
+"""Maximum bytes of a body written in one piece with its head: the copy costs less than a second write."""
+CLOSES = b"connection: close\r\n"
+
+
+class Cycle(RequestResponseCycle):
+    """Request and its answer. Unlike uvicorn's cycle it checks all headers at once, creates its event only if needed,
+    and can send the answer's head together with the next piece of the body."""
+
+    logger = logging.getLogger("uvicorn.error")
+    disconnected = False
+    waiting_for_100_continue = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+    task: asyncio.Task[None] | None = None
+    _leave: Callable[[], None] | None = None
+    _event: asyncio.Event | None = None
+    _holds_head = False
+    _held = b""
+    """Head to be written together with the next piece of the body."""
+    _is_bodiless = False
+
+    def __init__(
+        self,
+        scope: Any,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        on_response: Callable[[], None],
+        keep_alive: bool,
+    ) -> None:
+        self.scope = scope
+        self.transport = transport
+        self.flow = flow
+        self.keep_alive = keep_alive
+        self.on_response = on_response
+        self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # bytes if it arrived with its head
+
+    @property
+    def message_event(self) -> asyncio.Event:  # type: ignore[override] # an attribute there
+        """Event that is set while `receive` has a message to return."""
+        if self._event is None:
+            self._event = asyncio.Event()
+            if self.body or not self.more_body:
+                self._event.set()
+        return self._event
+
+    def wake(self) -> None:
+        if self._event is not None:
+            self._event.set()
+
+    def when_left(self, leave: Callable[[], None] | None) -> None:
+        """Set the callback for a disconnect of the client; call it at once if the client has disconnected."""
+        self._leave = leave
+        if leave is not None and self.disconnected:
+            leave()
+
+    def left(self) -> None:
+        # uvicorn notifies only the latest request, which may be waiting behind this one.
+        self.disconnected = self.disconnected or not self.response_complete
+        self.wake()
+        if self._leave is not None:
+            self._leave()
+
+    def hold_head(self) -> None:
+        """Hold the answer's head until the next piece of the body, to send one packet instead of two."""
+        self._holds_head = True
+
+    async def send(self, message: Any) -> None:
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if not self.response_started:
+            head = self._head(message["status"], message["headers"])
+            if self._holds_head and not self._is_bodiless:
+                self._held = head
+            else:
+                self.transport.write(head)
+        else:
+            self._write_body(message.get("body", b""), ends=not message.get("more_body", False))
+
+    def _head(self, status: int, headers: Headers) -> bytes:
+        """Begin the answer, and return its head. Names of headers must be in lower case."""
+        lines, closes = written(headers), False
+        self.response_started, self.waiting_for_100_continue = True, False
+        self._is_bodiless = self.scope["method"] == "HEAD"
+        for name, value in headers:
+            if name in FRAMING:
+                closes = self._frame(name, value) or closes
+        if closes:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines += CLOSES
+        if self.chunked_encoding is None and not self._is_bodiless and status not in (204, 304):
+            self.chunked_encoding = True
+            lines += b"transfer-encoding: chunked\r\n"
+        return b"%b%b\r\n" % (STATUS_LINE[status], lines)
+
+    def _frame(self, name: bytes, value: bytes) -> bool:
+        """Read how the body is framed from a header. Return True if the header asks to close the connection."""
+        if name == b"content-length" and self.chunked_encoding is None:
+            self.expected_content_length, self.chunked_encoding = int(value), False
+        elif name == b"transfer-encoding" and value.lower() == b"chunked":
+            self.expected_content_length, self.chunked_encoding = 0, True
+        return name == b"connection" and b"close" in [token.strip() for token in value.lower().split(b",")]
+
+    def _write_body(self, piece: bytes, *, ends: bool) -> None:
+        if self.response_complete:
+            raise RuntimeError("The answer has ended already.")
+        if self._is_bodiless:
+            self.expected_content_length, piece = 0, b""
+        elif self.chunked_encoding:
+            last = b"0\r\n\r\n" if ends else b""
+            piece = b"%x\r\n%b\r\n%b" % (len(piece), piece, last) if piece else last
+        elif len(piece) > self.expected_content_length:
+            raise RuntimeError("The body is longer than its headers say.")
+        else:
+            self.expected_content_length -= len(piece)
+        held, self._held = self._held, b""
+        if held and len(piece) > JOINED:
+            self.transport.writelines([held, piece])
+        elif held or piece:  # Some transports never finish writing an empty piece.
+            self.transport.write(held + piece)
+        if not ends:
+            return
+        if self.expected_content_length != 0:
+            raise RuntimeError("The body is shorter than its headers say.")
+        self.response_complete = True
+        if self._event is not None:
+            self._event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
 
 
 class ClientDisconnected(Exception):
@@ -51,17 +187,12 @@ async def read_body(
     at_most: int,
     seconds: float,
     count: Callable[[int], None] = lambda _: None,
-    connection: Cycle | None = None,
 ) -> bytes:
     """Return the whole body. `count` is called with the number of bytes, and may raise.
 
     Raises `BodyTooLarge` (before the body is read, if the headers announce its length), `RequestTimedOut` or
     `ClientDisconnected`.
     """
-    if connection is not None and (body := connection.whole_body()) is not None:
-        _check_size(len(body), at_most)
-        count(len(body))
-        return body
     _check_size(int(value_of(headers, b"content-length") or 0), at_most)
     pieces: list[bytes] = []
     size = 0
@@ -184,29 +315,17 @@ class ClientAnswer:
         await self._send({"type": "http.response.start", "status": status, "headers": signed})
 
     async def body(self, piece: bytes) -> None:
-        if not piece:
-            return
-        if self.connection is None or self.connection.is_stalled:
+        if piece:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        else:
-            self.connection.go_on(piece, ends=False)
 
     async def end(self, piece: bytes = b"") -> None:
         self.ended = True
-        if self.connection is None or self.connection.is_stalled:
-            await self._send({"type": "http.response.body", "body": piece, "more_body": False})
-        else:
-            self.connection.go_on(piece, ends=True)
+        await self._send({"type": "http.response.body", "body": piece, "more_body": False})
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
-        headers = [*headers, (b"content-length", b"%d" % len(body))]
-        if self.connection is None or self.connection.is_stalled:
-            await self.start(status, headers)
-            await self.end(body)
-        else:
-            self.started = self.ended = True
-            signed = headers if self._signature is None else self._signature.under(status, headers)
-            self.connection.answer(status, signed, body)
+        self.hold_head()
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.end(body)
 
     async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
         """Send an error. `body`: the error in the request's format; None for OpenAI's."""

@@ -18,9 +18,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
 from app.http.admission import HEADER_BYTES, authority_of
-from app.http.asgi import AUTHORITY, CONNECTION, HANDSHAKE
-from app.http.cycle import END_OF_HEAD, Cycle, KnownHead
+from app.http.asgi import AUTHORITY, CONNECTION, HANDSHAKE, Cycle
 from app.http.headers import shown
+from app.http.known_head import END_OF_HEAD, KnownHead
 
 TARGET_BYTES = 65_536
 """Maximum bytes of the request line."""

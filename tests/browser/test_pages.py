@@ -151,7 +151,6 @@ async def test_the_setup_page_has_base_urls_to_copy(open_page: OpenPage) -> None
     at = urlsplit(page.url)
     assert await page.evaluate("navigator.clipboard.readText()") == f"{at.scheme}://{at.netloc}/v1"
     await expect(page.get_by_role("heading", name="Upstreams")).to_be_visible()
-    await expect(page.locator(NAMES).get_by_text(TRIP)).to_be_visible()
 
 
 async def test_everything_works_without_scripts_and_nothing_else_is_loaded(open_page: OpenPage) -> None:

@@ -10,7 +10,6 @@ import pytest
 from starlette.types import Message
 
 from app.http.asgi import ClientAnswer, until_disconnect
-from app.http.headers import Headers
 
 
 async def hang(_: ClientAnswer) -> None:
@@ -26,24 +25,11 @@ def pending_cancels() -> int:
 class Told:
     """A server's side of a request that tells when its client leaves."""
 
-    is_stalled = False
-    answered: tuple[int, Headers, bytes] | None = None
-
     def __init__(self) -> None:
         self.leave: Callable[[], None] | None = None
-        self.went_on: list[tuple[bytes, bool]] = []
         self.task = asyncio.current_task()
 
-    def whole_body(self) -> bytes | None:
-        return b"all of it"
-
     def hold_head(self) -> None: ...
-
-    def go_on(self, piece: bytes, *, ends: bool) -> None:
-        self.went_on.append((piece, ends))
-
-    def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        self.answered = status, headers, body
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         self.leave = leave

@@ -12,8 +12,8 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from app.http.asgi import CONNECTION, KNOWN
-from app.http.cycle import KnownHead
+from app.http.asgi import CONNECTION, KNOWN, ClientAnswer
+from app.http.known_head import KnownHead
 from app.http.protocol import protocol_within
 from app.settings import LimitSettings
 
@@ -103,10 +103,7 @@ class Seeing:
         scope["headers"].append((b"mine", b"alone"))
         scope["state"]["mine"] = "alone"
         self.seen.append(told)
-        connection = scope[CONNECTION]
         body, more = b"", scope["path"] != "/early"
-        if scope["path"] == "/whole" and (whole := connection.whole_body()) is not None:
-            body, more = whole, False
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
@@ -116,7 +113,7 @@ class Seeing:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": body})
         else:
-            connection.answer(200, [(b"content-length", b"%d" % len(body))], body)
+            await ClientAnswer(send, connection=scope[CONNECTION]).whole(200, [], body)
 
 
 def slow(protocol: type[Any]) -> type[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.http.cycle import Cycle
+from app.http.asgi import JOINED, Cycle
 from app.http.protocol import TICK_SECONDS, Idle, StrictProtocol
 
 
@@ -126,23 +126,25 @@ async def answer(cycle: Any, headers: Sequence[tuple[bytes, bytes]], *pieces: by
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def at_once(cycle: Any, body: bytes) -> list[bytes]:
-    """What it writes for an answer that is here as a whole."""
-    cycle.answer(200, [(b"content-length", b"%d" % len(body))], body)
-    written: list[bytes] = cycle.transport.written
-    return written
+@pytest.mark.parametrize("size", [0, 4, JOINED + 1])
+async def test_a_head_that_is_held_leaves_with_the_first_piece(size: int) -> None:
+    cycle, length = answering(), [(b"content-length", b"%d" % size)]
+    cycle.hold_head()
+    assert await answer(cycle, length, b"x" * size) == [OK + b"content-length: %d\r\n\r\n" % size + b"x" * size]
+    if size:
+        assert len(await answer(answering(), length, b"x" * size)) == 2
 
 
-async def test_a_whole_answer_leaves_in_one_piece_and_another_one_as_it_comes() -> None:
-    assert at_once(answering(), b"body") == [OK + b"content-length: 4\r\n\r\nbody"]
-    length = [(b"Content-Length", b"4")]
-    assert await answer(answering(), length, b"body") == [OK + b"content-length: 4\r\n\r\n", b"body"]
-
-
-def test_a_whole_answer_to_a_client_that_left_is_not_written() -> None:
+async def test_an_answer_to_a_client_that_left_is_not_written() -> None:
     cycle = answering()
     cycle.disconnected = True
-    assert at_once(cycle, b"body") == []
+    assert await answer(cycle, [(b"content-length", b"4")], b"body") == []
+
+
+async def test_an_answer_to_head_has_no_body() -> None:
+    cycle = answering("HEAD")
+    cycle.hold_head()
+    assert await answer(cycle, [(b"content-length", b"4")], b"body") == [OK + b"content-length: 4\r\n\r\n"]
 
 
 @pytest.mark.parametrize(
