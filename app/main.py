@@ -30,7 +30,7 @@ from app.formats.registry import FORMATS, format_at, keeps_version, key_headers,
 from app.http.admission import BytesInFlight, HostPolicy
 from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream
-from app.inspector import conversation, overview, reference, setup, tenants, visits
+from app.inspector import conversation, overview, setup, visits
 from app.inspector.pages import Pages
 from app.inspector.visits import Inspector, Sessions
 from app.providers.calibrations import Calibrations
@@ -122,7 +122,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
     password = settings.inspector.password
     sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
     app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), settings.server.port)
-    for subject in (setup, reference, overview, conversation, tenants, visits):
+    for subject in (setup, overview, conversation, visits):
         app.include_router(subject.router)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from app.api.schema import HEADERS, SCHEMAS
 from app.conversation.reasons import Code
-from app.inspector.reference import pretty
+from app.inspector.setup import pretty
 from app.main import create_app
 from app.settings import load
 

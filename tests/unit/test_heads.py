@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from app.http.asgi import CONNECTION, KNOWN, ClientAnswer
-from app.http.known_head import KnownHead
-from app.http.protocol import protocol_within
+from app.http.protocol import KnownHead, protocol_within
 from app.settings import LimitSettings
 
 Piece = tuple[bytes, bool]
