@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from app import __version__
-from app.api import compactions, conversations, mcp, models, summaries, usage
+from app.api import compactions, conversations, mcp, models, usage
 from app.api.errors import add_error_handlers
 from app.api.health import health_router
 from app.api.schema import ERRORS, schema_of
@@ -100,7 +100,7 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services, metrics))
-    for part in (conversations, summaries, compactions, usage, models, mcp):
+    for part in (conversations, compactions, usage, models, mcp):
         app.include_router(part.router)
     if settings.inspector.enabled:
         add_inspector(app, settings, services)

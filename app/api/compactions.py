@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
+from app.api.conversations import SummaryOut, summary_out
 from app.api.dependencies import (
     STATUSES,
     Body,
@@ -24,7 +25,6 @@ from app.api.dependencies import (
     readable,
     request_body,
 )
-from app.api.summaries import SummaryOut, summary_out
 from app.compaction.chunks import SummaryChunk
 from app.compaction.decision import Decision, StepName
 from app.compaction.planning_state import build_view, paths, widest_path

@@ -29,7 +29,6 @@ Action = Annotated[
     str, Field(json_schema_extra={"enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, TASK_BUDGET_LOWERED, "recovered"]})
 ]
 Counts = dict[str, int]
-EVENTS = ("compaction_started", "compaction_completed", "compaction_failed")
 
 
 class Tokens(TypedDict):
@@ -70,21 +69,6 @@ class Context(TypedDict):
     ]
     recalled: NotRequired[Recalled]
     provider: NotRequired[Provider]
-
-
-class CompactionEvent(TypedDict):
-    """One of the events of a stream that begins before the provider's answer."""
-
-    type: Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})]
-    id: Annotated[str, Field(description="The same in the event that closes it.")]
-    conversation_id: str
-    tokens: Counts
-    messages: NotRequired[Counts]
-    status: NotRequired[Status]
-    actions: NotRequired[list[Action]]
-    chunks: NotRequired[list[str]]
-    reason: NotRequired[str | None]
-    recalled: NotRequired[Recalled]
 
 
 class ContextOptions(TypedDict, total=False):
@@ -138,7 +122,7 @@ class Error(TypedDict):
     error: ErrorObject
 
 
-_KINDS: Any = [(kind, "validation", TypeAdapter(kind)) for kind in (Context, CompactionEvent, ContextOptions, Error)]
+_KINDS: Any = [(kind, "validation", TypeAdapter(kind)) for kind in (Context, ContextOptions, Error)]
 SCHEMAS: dict[str, Schema] = TypeAdapter.json_schemas(_KINDS, ref_template="#/components/schemas/{model}")[1]["$defs"]
 """Schemas that FastAPI does not generate from routes, by name."""
 

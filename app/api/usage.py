@@ -13,7 +13,7 @@ from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, T
 from app.errors import InvalidRequest
 from app.store import Grouping, StoredUsage, UsageSum, UsageSums
 from app.store.usage import read_records, read_report
-from app.tokens.usage import Kind, PriceSource, Purpose, spends
+from app.tokens.usage import PriceSource, Purpose
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
@@ -22,13 +22,6 @@ DECIMALS = 9
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
 """Names of counts that are summed over messages and summaries."""
-
-
-class SpendOut(BaseModel):
-    kind: Kind
-    amount: int = Field(description="Tokens, or searches of the web, negative: they are spent.")
-    rate: float | None = Field(description="Price of a million of them, where it is known and is what the cost is by.")
-    value: float | None = Field(description="Amount times rate: millionths of the prices' currency unit.")
 
 
 class TokensOut(BaseModel):
@@ -71,7 +64,6 @@ class UsageOut(BaseModel):
     seconds: float | None = Field(description="Duration of the call for a summary; null for a message.")
     summary_id: str | None = Field(description="The summary that came of it; null where none was kept.")
     tokens: TokensOut
-    rows: list[SpendOut]
     cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
     saved_cost: float | None = Field(
         description="Cost of the client's own request, had it been sent whole, less the cost: negative where that is"
@@ -198,8 +190,6 @@ async def read_usage(
 def _record(stored: StoredUsage) -> UsageOut:
     record = stored.record
     decided, made = record.decided, record.made
-    price = None if record.price_source == "provider" else record.price
-    rows = (asdict(row) for row in spends(record.tokens, price, record.searches))
     return made_of(
         UsageOut,
         record,
@@ -216,7 +206,6 @@ def _record(stored: StoredUsage) -> UsageOut:
             **{name: getattr(decided, name, None) for name in ("window", "limit", "trigger")},
             **{name: getattr(made, name, None) for name in ("replaced", "summary")},
         },
-        rows=[row | {"value": _rounded(row["value"])} for row in rows],
         cost=_rounded(record.cost),
         saved_cost=_rounded(record.saved_cost),
         created_at=stored.created_at,

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.api import compactions, conversations, summaries
+from app.api import compactions, conversations
 from app.api.dependencies import ConversationId
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
@@ -302,11 +302,11 @@ async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_i
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     try:
         if "delete" in form:
-            await summaries.delete_summary(services, tenant, id_, summary_id)
+            await conversations.delete_summary(services, tenant, id_, summary_id)
             return _back(conversation, "deleted", "summaries")
         # Browsers send line ends of forms as CR LF.
-        text = form.get("text", "").replace("\r\n", "\n")
-        edited = await summaries.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
+        body = msgspec.json.encode({"text": form.get("text", "").replace("\r\n", "\n")})
+        edited = await conversations.edit_summary(services, tenant, id_, summary_id, body)
     except SummaryNotFound as error:
         raise no_such_page() from error
     except StenoError as error:

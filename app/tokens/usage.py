@@ -24,7 +24,6 @@ from msgspec.structs import asdict, replace
 
 Purpose = Literal["message", "summary", "background"]
 """`background` is a summary written after a request's answer."""
-Kind = Literal["prompt", "cached", "written", "written_hour", "audio", "completion", "speech", "search"]
 PriceSource = Literal["provider", "settings", "registry"]
 """Provider's own bill (US dollars), operator's price, or public list price (US dollars)."""
 
@@ -149,30 +148,24 @@ class Charge(Struct, frozen=True):
     model: str | None = None
 
 
-class Spend(Struct, frozen=True):
-    """One row of the ledger; amount and value are negative because they are spent."""
-
-    kind: Kind
-    amount: int
-    """Tokens, or searches."""
-    rate: float | None
-    value: float | None
-    """Amount times rate, in millionths of the currency unit."""
-
-
-def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spend, ...]:
-    """Return the rows of one call. Tokens with a separate price are not in the rows of prompt and completion."""
-    return tuple(
-        Spend(kind, -amount, rate, None if rate is None else -amount * rate)
-        for kind, amount, rate in _amounts(tokens, price, searches)
-    )
-
-
 def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None:
     """Return the cost in currency units; None if price, prompt or completion is unknown."""
     if price is None or tokens.prompt is None or tokens.completion is None:
         return None
-    return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price, searches)]) / MILLIONTHS
+    hour = tokens.written_hour or 0 if price.written_hour is not None else 0
+    written = (tokens.written or 0) - hour
+    parts = ((tokens.cached, price.cached), (written, price.written), (hour, price.written_hour))
+    prompt = _cost_of(tokens.prompt, price.prompt, *parts, (tokens.audio, price.audio))
+    completion = _cost_of(tokens.completion, price.completion, (tokens.speech, price.speech))
+    return (prompt + completion + searches * (price.search or 0.0)) / MILLIONTHS
+
+
+def _cost_of(tokens: int, rate: float, *parts: tuple[int | None, float | None]) -> float:
+    """Return the cost in millionths. `parts`: tokens and rate of each part; a part without a rate of its own costs the
+    same as the rest."""
+    apart = [(amount, own) for amount, own in parts if amount and own is not None]
+    rest = tokens - sum(amount for amount, _ in apart)
+    return rest * rate + sum(amount * own for amount, own in apart)
 
 
 def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
@@ -188,35 +181,6 @@ def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
 def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
     """Return the tokens omitted from a call; 0 unless its status is 200."""
     return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
-
-
-_Amount = tuple[Kind, int, float | None]
-
-
-def _amounts(tokens: Tokens, price: Price | None, searches: int) -> list[_Amount]:
-    amounts: list[_Amount] = []
-    if tokens.prompt is not None:
-        hour = tokens.written_hour or 0 if price is not None and price.written_hour is not None else 0
-        written = (tokens.written or 0) - hour
-        parts: Mapping[Kind, int | None] = {
-            "cached": tokens.cached,
-            "written": written,
-            "written_hour": hour,
-            "audio": tokens.audio,
-        }
-        amounts += _split("prompt", tokens.prompt, parts, price)
-    if tokens.completion is not None:
-        amounts += _split("completion", tokens.completion, {"speech": tokens.speech}, price)
-    if searches:
-        amounts.append(("search", searches, price.search if price else None))
-    return amounts
-
-
-def _split(kind: Kind, whole: int, parts: Mapping[Kind, int | None], price: Price | None) -> list[_Amount]:
-    """Return the amounts of the parts with a separate price, and of the rest. Kinds are the fields of `Price`."""
-    rates: Mapping[str, float | None] = asdict(price) if price is not None else {}
-    apart = [(part, n, rate) for part, n in parts.items() if n and (rate := rates.get(part)) is not None]
-    return [(kind, whole - sum(amount for _, amount, _ in apart), rates.get(kind)), *apart]
 
 
 WARM_SHARE = 0.5

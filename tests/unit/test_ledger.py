@@ -12,7 +12,7 @@ from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
-from app.tokens.usage import Price, PromptEstimate, Spend, Tariff, Tokens, cost, saved, spends
+from app.tokens.usage import Price, PromptEstimate, Tariff, Tokens, cost, saved
 
 PRICE = Price(prompt=15, completion=75)
 
@@ -72,21 +72,6 @@ def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
         enter(ledger, each)
     records: list[UsageRecord] = store.records
     return records
-
-
-# Rows
-
-
-def test_a_row_without_a_price_has_its_amount_only() -> None:
-    assert spends(Tokens(2_761, 100, 50), None) == (
-        Spend("prompt", -2_761, None, None),
-        Spend("completion", -100, None, None),
-    )
-
-
-def test_what_was_not_reported_has_no_row() -> None:
-    assert spends(Tokens(), PRICE) == ()
-    assert [row.kind for row in spends(Tokens(completion=5), PRICE)] == ["completion"]
 
 
 def test_a_cost_that_is_not_known_in_full_is_not_known() -> None:
