@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 40_046,
+    "app": 39_765,
     "app/cli": 1_862,
     "app/compaction": 9_619,
     "app/conversation": 1_941,
-    "app/http": 2_810,
-    "app/inspector": 2_040,
+    "app/http": 2_687,
+    "app/inspector": 1_969,
     "app/providers": 1_606,
     "app/proxy": 2_717,
-    "app/api": 2_125,
+    "app/api": 2_074,
     "app/runtime": 519,
     "app/settings": 1_685,
     "app/store": 3_989,
     "app/telemetry": 475,
-    "app/tokens": 2_033,
+    "app/tokens": 1_997,
     "app/formats": 6_337,
-    "tests": 53_475,
+    "tests": 53_414,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""
-FILES = 173
+FILES = 169
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12
