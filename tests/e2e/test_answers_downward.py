@@ -27,7 +27,7 @@ def test_trouble_of_stenos_own_does_not_fail_a_request(scripted: ScriptedProvide
     """Whatever goes wrong before the provider is asked, the client's own bytes may still be good."""
 
     steno, bodies = before_scripted(), [chat(long_history(), stream=stream) for stream in (False, True)]
-    for part in ("conversations", "compaction"):
+    for part in ("conversations", "compactor"):
         with capture_logs(), pytest.MonkeyPatch.context() as patched:
             patched.setattr(steno.services, part, None)
             for body in bodies:
