@@ -24,6 +24,7 @@ from app.settings.checks import install_command, open_store
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.chunks import read_summaries
 from app.store.conversations import find_conversation, find_pins, read_conversations, read_tenants
+from app.store.schema import NEWEST
 from app.store.tables import Paging
 from app.store.usage import read_records
 
@@ -125,15 +126,10 @@ def _with_store(config: str | None, database_url: str | None, work: Callable[[St
     async def run() -> T:
         store = open_store(settings)
         try:
-            check = await store.check()
-            if check.is_new:
-                raise StoreUnavailable(f"There is no database {check.place} yet. `steno migrate` makes it.")
-            if not check.reachable:
-                raise StoreUnavailable(f"The database {check.place} cannot be used: {check.reason}.")
-            if check.current_revision != check.head_revision:
-                raise StoreUnavailable(
-                    f"The database {check.place} has another schema than this release: `steno migrate`."
-                )
+            if store.is_new:
+                raise StoreUnavailable(f"There is no database {store.place} yet. `steno migrate` makes it.")
+            if await store.revision() != NEWEST:
+                raise StoreUnavailable(f"The database {store.place} has an earlier schema: `steno migrate`.")
             await store.start()
             return await work(store)
         finally:

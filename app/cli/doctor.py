@@ -44,8 +44,8 @@ from app.providers.registry import day_of_list_prices, days_since
 from app.settings import DEFAULT_UPSTREAM, ClientSettings, ConfigurationError, Settings
 from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret, open_store
 from app.settings.server import tables_folder
-from app.store import Check, Store, StoreUnavailable
-from app.store.schema import MADE_WITH_ANOTHER, WAYS_OUT
+from app.store import DatabaseUnusable, Store, StoreUnavailable
+from app.store.schema import MADE_WITH_ANOTHER, NEWEST, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer
 
 MOST_NAMES = 8
@@ -162,8 +162,8 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
     store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
     async with opened(settings, store) as providers:
         asked = [(provider, await _ask(provider)) for provider in providers.all]
-        check = await store.check()
-        if check.reachable and check.current_revision == check.head_revision:
+        database = await judge_database(store)
+        if database.state in ("ok", "warning") and not store.is_new:
             with suppress(StoreUnavailable):
                 for provider in providers.all:
                     await provider.windows.load()
@@ -172,7 +172,7 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
             for provider, (upstream, listing) in asked
             for finding in (upstream, *check_windows(provider, listing))
         ]
-        return found if no_database else [*found, judge_database(check)]
+        return found if no_database else [*found, database]
 
 
 @asynccontextmanager
@@ -213,28 +213,30 @@ def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[
         yield Finding("ok", f"windows{at}", "not asked for, because the provider lists no models")
 
 
-def judge_database(check: Check) -> Finding:
-    subject, current, newest = f"database {check.place}", check.current_revision, check.head_revision
-    if check.place == "memory":
+async def judge_database(store: Store) -> Finding:
+    """Judge the database without changing it."""
+    subject = f"database {store.place}"
+    if store.place == "memory":
         return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
-    if check.secret_fits is False:
-        return Finding("fatal", subject, MADE_WITH_ANOTHER, WAYS_OUT)
-    if check.unusable:
-        reason = str(check.reason)
-        is_missing = 'database "' in reason and "does not exist" in reason
-        remedy = "Create the database (`createdb NAME`), or correct DATABASE_URL." if is_missing else CORRECT_URL
-        return Finding("fatal", subject, reason, remedy)
-    if check.is_new:
+    if store.is_new:
         return Finding("ok", subject, "is made at the first start")
-    if not check.reachable:
+    try:
+        current, secret_fits = await store.revision(), await store.secret_fits()
+    except DatabaseUnusable as error:
+        is_missing = 'database "' in str(error) and "does not exist" in str(error)
+        remedy = "Create the database (`createdb NAME`), or correct DATABASE_URL." if is_missing else CORRECT_URL
+        return Finding("fatal", subject, str(error), remedy)
+    except StoreUnavailable as error:
         remedy = (
             "Steno serves without it, but cannot store summaries, and keeps trying. Start it, or correct storage.url."
         )
-        return Finding("problem", subject, str(check.reason), remedy)
-    if current != newest:
-        text = "reachable, has no tables yet" if current is None else f"schema {current}, newest is {newest}"
+        return Finding("problem", subject, error.reason, remedy)
+    if secret_fits is False:
+        return Finding("fatal", subject, MADE_WITH_ANOTHER, WAYS_OUT)
+    if current != NEWEST:
+        text = "reachable, has no tables yet" if current is None else f"schema {current}, newest is {NEWEST}"
         return Finding("warning", subject, text, "`steno migrate`, or the next start.")
-    if check.secret_fits is None:
+    if secret_fits is None:
         text = f"reachable, schema {current}; {SECRET_NOT_CHECKED.text}"
         return Finding("warning", subject, text, SECRET_NOT_CHECKED.remedy)
     return Finding("ok", subject, f"reachable, schema {current}")

@@ -157,7 +157,7 @@ class ModelListings:
         self._at = at
         self._tasks = tasks
         self._clock = clock
-        self._reader = ListingReader(upstream, urlsplit(at.base_url).path, ASK_SECONDS, default_headers)
+        self._reader = ListingReader(upstream, urlsplit(at.base_url).path, default_headers)
         self._asking: asyncio.Task[None] | None = None
         self._asked_at = 0.0
         self._due = 0.0
@@ -267,19 +267,19 @@ def _credentials(headers: Headers) -> Headers:
 class ListingReader:
     """Reads one provider's list. Remembers the windows with which Ollama loaded its models."""
 
-    def __init__(self, upstream: Upstream, path: str, seconds: float, default_headers: Headers = ()) -> None:
-        """`path` is the path of the base URL, `seconds` the timeout of each answer."""
+    def __init__(self, upstream: Upstream, path: str, default_headers: Headers = ()) -> None:
+        """`path` is the path of the base URL."""
         self._upstream = upstream
         self._path = path
         self._root = path.removesuffix("/v1")
-        self._seconds = seconds
         self._default_headers = default_headers
         self._seen: dict[str, Window] = {}
         """Last known windows of Ollama's models, used while a model is not loaded."""
 
     async def read(self, headers: Headers = ()) -> ModelListing:
         """Read the list, and the server's further paths. Raises `ListingRefused` or the upstream errors."""
-        headers = self._complete(headers)
+        headers = with_missing(list(headers), self._default_headers)
+        headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
         status, content = await self._ask("/v1/models", headers)
         if _object(content).get("has_more") is True:  # Anthropic's list comes in pages of 20.
             status, content = await self._ask(f"/v1/models?limit={PAGE}", headers)
@@ -308,10 +308,6 @@ class ListingReader:
         except StenoError:
             pass  # The windows of /v1/models apply.
         return listing
-
-    def _complete(self, headers: Headers) -> Headers:
-        headers = with_missing(list(headers), self._default_headers)
-        return [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
 
     async def _llama_cpp(self, listing: ModelListing, headers: Headers) -> ModelListing:
         if len(listing.models) != 1:
@@ -376,7 +372,7 @@ class ListingReader:
         return content if status == 200 else None
 
     async def _ask(self, target: str, headers: Headers, body: bytes = b"") -> tuple[int, object]:
-        answer = await self._upstream.ask(target.encode(), headers, self._seconds, body)
+        answer = await self._upstream.ask(target.encode(), headers, ASK_SECONDS, body)
         return answer.status, _decoded(answer.body)
 
 

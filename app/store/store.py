@@ -109,24 +109,6 @@ class CompactionStore(Protocol):
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None: ...
 
 
-class Check(Struct, frozen=True):
-    """State of the database, for `steno doctor`."""
-
-    place: str
-    """The database's URL or path, without its password."""
-    reachable: bool
-    current_revision: str | None
-    head_revision: str
-    reason: str | None
-    """Why the database cannot be used now."""
-    is_new: bool = False
-    """Whether the file is missing, and the first start will create it."""
-    unusable: bool = False
-    """Whether Steno cannot start with this database until an operator fixes it."""
-    secret_fits: bool | None = None
-    """Whether the stored digest is that of the secret; None if no digest is stored, or it was not checked."""
-
-
 class Store:
     """One database, SQLite or PostgreSQL. Create it in the event loop that uses it."""
 
@@ -251,24 +233,22 @@ class Store:
         """Whether the stored digest is that of the secret; None if no digest is stored. Raises StoreUnavailable."""
         return await self.before_start(schema.belongs_to, self._secret_digest)
 
-    async def check(self) -> Check:
-        """Check the database without changing it. Raises nothing."""
-        place, head = self.place, schema.NEWEST
-        path = self.database.address.path
-        if path is not None and not path.exists():
-            return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)
-        revision = None
+    async def revision(self) -> str | None:
+        """Return the schema's revision, also before the start; None for an empty database. Raises StoreUnavailable if a
+        retry may help, and DatabaseUnusable if not."""
         try:
             revision = await self.guard.bounded(partial(self._read, schema.current), REST_SECONDS)
-            schema.refuse_unknown(revision)
-            fits = await self.secret_fits()
-        except DatabaseUnusable as error:
-            return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__
-            why = unopened(cause) if isinstance(cause, DATABASE_ERRORS) else error
-            return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
-        return Check(place, True, revision, head, None, unusable=fits is False, secret_fits=fits)
+            raise (unopened(cause) if isinstance(cause, DATABASE_ERRORS) else error) from cause
+        schema.refuse_unknown(revision)
+        return revision
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file is missing, and the first start will create it."""
+        path = self.database.address.path
+        return path is not None and not path.exists()
 
     @property
     def state(self) -> Literal["ok", "degraded"]:

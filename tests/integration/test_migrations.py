@@ -118,12 +118,9 @@ async def test_a_database_before_release_0_1_is_refused(open_store: OpenStore, s
     store = open_store(shared_url)
     async with store.database.writing() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '0028'"))
-    for attempt in (store.start, store.migrate):
+    for attempt in (store.start, store.migrate, store.revision):
         with pytest.raises(DatabaseUnusable, match=r"revision 0028.*from 0029 on.*release 0\.1 at commit 21db7e6e"):
             await attempt()
-    check = await store.check()
-    assert check.unusable
-    assert "revision 0028" in str(check.reason)
 
 
 def differences(connection: Connection) -> list[Any]:

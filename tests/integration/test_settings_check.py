@@ -30,7 +30,6 @@ async def open_with(empty_url: str) -> AsyncIterator[OpenWith]:
 
 
 async def test_an_empty_database_belongs_to_the_secret_of_the_first_start(open_with: OpenWith, empty_url: str) -> None:
-    assert (await open_with(RIGHT).check()).secret_fits is None
     await open_with(RIGHT).start()
     await open_with(RIGHT).start()
     assert not await open_with(RIGHT).bind_secret()
@@ -40,7 +39,7 @@ async def test_an_empty_database_belongs_to_the_secret_of_the_first_start(open_w
             await attempt()
         for told in (Database(empty_url).address.place, "the old secret", "erase what was made with it"):
             assert told in str(refused.value)
-    assert [(await store.check()).unusable for store in (open_with(RIGHT), wrong)] == [False, True]
+    assert [await store.secret_fits() for store in (open_with(RIGHT), wrong)] == [True, False]
 
 
 async def test_a_start_lets_no_database_of_an_earlier_release_belong_to_its_secret(
@@ -49,7 +48,7 @@ async def test_a_start_lets_no_database_of_an_earlier_release_belong_to_its_secr
     """The secret may be a wrong one: `steno migrate` alone decides."""
     await make_release_0_1(empty_url)
     await open_with(WRONG).start()
-    assert (await open_with(WRONG).check()).secret_fits is None
+    assert await open_with(WRONG).secret_fits() is None
     assert await open_with(RIGHT).bind_secret()
     assert not await open_with(RIGHT).bind_secret()
     with pytest.raises(DatabaseUnusable):

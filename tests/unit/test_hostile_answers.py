@@ -271,6 +271,6 @@ class Listed(Upstream):
 
 async def test_a_list_of_models_without_an_end_is_read_in_part_or_not_at_all() -> None:
     entries = b",".join(b'{"id":"m%d"}' % number for number in range(MOST_ENTRIES + 5))
-    assert len((await ListingReader(Listed(b'{"data":[%b]}' % entries), "/v1", 1.0).read()).models) == MOST_ENTRIES
+    assert len((await ListingReader(Listed(b'{"data":[%b]}' % entries), "/v1").read()).models) == MOST_ENTRIES
     with pytest.raises(ListingRefused):
-        await ListingReader(Listed(b'{"data":[%b]}' % b",".join([b"{}"] * 1_000_000)), "/v1", 1.0).read()
+        await ListingReader(Listed(b'{"data":[%b]}' % b",".join([b"{}"] * 1_000_000)), "/v1").read()

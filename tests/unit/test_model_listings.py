@@ -20,7 +20,7 @@ MODELS = "/v1/models"
 
 
 async def read(upstream: MockedUpstream, path: str = "") -> ModelListing:
-    return await ListingReader(upstream, path, 5.0).read()
+    return await ListingReader(upstream, path).read()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_a_model_that_ollama_unloaded_keeps_its_window() -> None:
     entries = [{"id": name, "owned_by": "library", "created": 1} for name in ("m:latest", "other:latest")]
     running = {"models": [{"name": "m:latest", "context_length": 65_536}]}
     upstream = MockedUpstream({MODELS: listing(*entries), "/api/ps": running, "/api/show": {}})
-    reader = ListingReader(upstream, "", 5.0)
+    reader = ListingReader(upstream, "")
     await reader.read()
     upstream.answers["/api/ps"] = {"models": []}
     window = sure((await reader.read()).of("m"))
@@ -90,7 +90,7 @@ async def test_a_list_that_comes_in_pages_is_asked_for_whole() -> None:
 
 async def test_a_header_that_an_api_wants_in_every_request_is_sent_unless_the_caller_sends_it() -> None:
     upstream = MockedUpstream({MODELS: listing({"id": "a"})})
-    reader = ListingReader(upstream, "/v1", 5.0, [(b"anthropic-version", b"2023-06-01")])
+    reader = ListingReader(upstream, "/v1", [(b"anthropic-version", b"2023-06-01")])
     await reader.read()
     await reader.read([(b"anthropic-version", b"2099-01-01")])
     assert [headers[b"anthropic-version"] for _, headers, _ in upstream.asked] == [b"2023-06-01", b"2099-01-01"]
@@ -100,7 +100,7 @@ async def test_gemini_names_windows_beside_its_compatible_api() -> None:
     listed = [{"name": "models/gem", "inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536}, {"name": "models/x"}]
     entries = [{"id": name, "owned_by": "google"} for name in ("models/gem", "models/x")]
     upstream = MockedUpstream({MODELS: listing(*entries), "/v1beta/models?pageSize=1000": {"models": listed}})
-    found = await ListingReader(upstream, "/v1beta/openai", 5.0).read([(b"authorization", b"Bearer abc")])
+    found = await ListingReader(upstream, "/v1beta/openai").read([(b"authorization", b"Bearer abc")])
     assert found.of("gem") == found.of("models/gem") == Window(1_048_576, "provider", max_output=65_536)
     assert found.of("x") is None
     assert upstream.asked[-1][1][b"x-goog-api-key"] == b"abc"
