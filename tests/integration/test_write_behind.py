@@ -252,3 +252,18 @@ async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does
     await store.flush()
     assert await store.rest(find_conversation, TENANT, "c1") is None
     assert await records_in(store) == 0
+
+
+async def test_a_commit_whose_answer_is_lost_stores_no_usage_record_twice(
+    open_store: OpenStore, gate: FaultProxy
+) -> None:
+    store = open_store(gate.url)
+    await store.start()
+    await store.writes.stop()  # No flush comes in between.
+    store.writes.record_usage(record())
+    gate.inject(Fault("cut", way="down", seen=(b"INSERT INTO usage_records", b"COMMIT")), times=1)
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    assert await records_in(store) == store.writes.usage.number == 1
+    await store.flush()
+    assert (await records_in(store), store.writes.usage.number, store.writes.usage.dropped) == (1, 0, 0)
