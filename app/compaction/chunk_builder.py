@@ -256,9 +256,7 @@ class ChunkBuilder(Struct, frozen=True):
         entries += [entry for index, entry in said if index not in carried]
         entries.sort(key=lambda entry: entry.turn or 0)
         most = int(WORDS_SHARE * replaces)
-        before = [entry for each in others for entry in each.user_words]
-        before += [] if chunks or not span else [entry for index, entry in self.said if index < span.start]
-        kept = fitting_words(entries, min(room, most), min(wide, most), self.count, before)
+        kept = fitting_words(entries, min(room, most), min(wide, most), self.count)
         tokens = self.count(quote_user_words(kept, fence_of(chunk.through_digest)))
         return replace(chunk, user_words=kept, user_words_tokens=tokens)
 

@@ -177,7 +177,7 @@ def chunk_text(chunk: SummaryChunk) -> str:
 def chunk_beside(chunk: SummaryChunk) -> str:
     """Return the text after a summary: the user's words and exact values; empty without any.
 
-    Records with a single value that the words contain are omitted: there a mark says if it was replaced.
+    Records with a single value that the words contain are omitted.
     """
     fence = fence_of(chunk.through_digest)
     said = quote_user_words(chunk.user_words, fence)

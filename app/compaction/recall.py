@@ -112,7 +112,6 @@ READ_CHARACTERS = 4_000
 MOST_FOUND = 200
 FIRST_PASSAGES = 3
 
-_MARK = pattern(r" \((?:replaced|in place of) [^()\n]{1,20}\)")
 _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)", MULTILINE)
 
 
@@ -146,7 +145,7 @@ def hidden_in(conversation: Conversation, view: View) -> Hidden:
             sent.update(sent_in(part))
     said = [words.text for chunk in view.chunks for words in chunk.user_words]
     said += [part.text for part in view.parts if isinstance(part, Note) and part.kind == "user_words"]
-    words = (_MARK.sub("", "\n".join(said)),) if said else ()
+    words = ("\n".join(said),) if said else ()
     return {
         index: left or (words if messages[index].kind is Kind.USER else ())
         for index, left in hidden.items()

@@ -4,15 +4,15 @@ Everything is kept while it fits. Otherwise whole sentences are kept by rank: th
 sentences that look like instructions, preferences, limits, decisions or facts, the newest first. The rank depends only
 on the text and its position, so a fold keeps the same sentences as its chunks. Example of an entry:
 
-    turn 12: My budget is $800. (replaced in turn 41) [...] Reply in French only.
+    turn 12: My budget is $800. [...] Reply in French only.
 
-The words in `user_words.toml` raise a sentence's rank, and tell which statement replaces an older one.
+The words in `user_words.toml` raise a sentence's rank.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 
@@ -35,8 +35,7 @@ SHARE, WIDE_SHARE = 0.12, 0.20
 """Share of the limit for the user's words in all chunks; the wider one while the view is under its target."""
 LEAST_ROOM, GAP_TOKENS = 6, 3
 """Least tokens of a sentence, and most tokens of an omission mark or a line end."""
-FIRST_RANK, REPLACED_RANK, WORTH = 40, 6, 4
-LABEL_WORDS = 3
+FIRST_RANK, WORTH = 40, 4
 MESSAGE_SHARE = 0.25
 """Share of the room for one message while ranked sentences of other messages remain."""
 FIRST_CHARACTERS = 600
@@ -48,19 +47,16 @@ HEADING = (
 CUT = "[...]"
 """Mark for omitted words."""
 
-_LONGEST_LIST, _LONGEST_SENTENCE, _LONGEST_VALUE = 500, 600, 60
-"""Characters of the longest list kept with its heading, of a sentence (a longer one ranks lower), and of a value."""
-_MARK = r" \((?:replaced (?:in turn \d+|later)|in place of (?:turn \d+|an earlier one))\)"
-_IS_MARKED = re.compile(rf"{_MARK}$")
-_IS_REPLACED = re.compile(r" \(replaced (?:in turn \d+|later)\)$")
+_LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
+"""Characters of the longest list kept with its heading, and of a sentence; a longer one ranks lower."""
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
 """A line, with the long lines before it that it continues."""
 _END = re.compile(
-    rf"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*(?:{_MARK})?|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
+    r"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
-    rf"[.!?…]*[\"”»')\]*_]*(?:{_MARK})?(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
+    r"[.!?…]*[\"”»')\]*_]*(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
 )
 """End of a sentence: no dot after a short number, a letter or an abbreviation, or before a small letter. The set of
 signs comes first for speed."""
@@ -79,18 +75,6 @@ _FIRST = re.compile(r"(?:^|[,;:.–—] )\W*(?:(?:please|bitte|por favor|per fav
 _DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 """Letters of languages with few or no spaces between words."""
 
-_SUBJECT = re.compile(
-    r"((?:[^\W\d_][\w'-]*[,:]?\s+){1,6}?)(?:is|are|was|equals|should be|must be|will be|ist|sind|beträgt|liegt bei"
-    r"|est|sont|es|son|está|é|são|è|sono)\s+(.+)",
-    re.DOTALL,
-)
-_DENSE_SUBJECT = re.compile("([\u3040-\u30ff\u3400-\u9fff]{1,12}?)(?:现在)?(?:是|为|は)\\s*(.+)", re.DOTALL)
-_VALUE = re.compile(
-    r"(?P<money>[$€£¥₹]\s?\d[\d.,']*|\d[\d.,']*\s?(?:[$€£¥₹元円]|(?:usd|eur|chf|gbp|dollars?|euros?|francs?)\b))"
-    r"|(?P<percent>\d[\d.,]*\s?%)|(?P<time>\d{1,2}:\d\d|\d{1,2}\s?[ap]m\b)"
-    r"|(?P<date>\d{1,4}[-/.]\d{1,2}(?:[-/.]\d{1,4})?)|(?P<number>\d[\d.,']*)"
-)
-
 AROUND, TURN_TOKENS = 60, 6
 """Tokens of the heading and marks, and of the turn's number before an entry."""
 
@@ -102,15 +86,6 @@ class _Unit(Struct, frozen=True):
     start: int
     stop: int
     rank: int
-
-
-class _Place(Struct, frozen=True):
-    """Place of a statement: number of its entry (negative in an earlier chunk), and end of its sentence."""
-
-    entry: int
-    stop: int
-    turn: int | None
-    value: str
 
 
 @cache
@@ -154,21 +129,11 @@ def line_of(entry: UserWords) -> str:
     return text if entry.turn is None else f"turn {entry.turn}: {text}"
 
 
-def fitting_words(
-    entries: Sequence[UserWords], room: int, wide: int, count: Count, before: Sequence[UserWords] = ()
-) -> tuple[UserWords, ...]:
-    """Return the entries within `room` tokens, with marks on replaced statements; ranked ones may take up to `wide`.
-
-    Only the last of repeated entries counts. `before`: entries of earlier chunks, whose statements these may replace.
-    """
+def fitting_words(entries: Sequence[UserWords], room: int, wide: int, count: Count) -> tuple[UserWords, ...]:
+    """Return the entries within `room` tokens; ranked sentences may take up to `wide`. Only the last of repeated
+    entries counts."""
     newest = dict.fromkeys(reversed([entry.text for entry in entries]))
-    unique = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
-    # Twice the room: replaced statements may be dropped in favour of others.
-    marked_entries = _with_marks(_selected(unique, 2 * room, 2 * wide, count), before)
-    return _selected(marked_entries, room, wide, count)
-
-
-def _selected(entries: Sequence[UserWords], room: int, wide: int, count: Count) -> tuple[UserWords, ...]:
+    entries = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
     left = room
     for entry in entries:
         left -= count(line_of(entry)) + 1
@@ -212,9 +177,7 @@ def _units(place: int, entry: UserWords) -> Iterator[_Unit]:
     for start, stop in _spans(text):
         unit = text[start:stop]
         rank = 2 * _rank(unit) + (start == 0)
-        if _IS_REPLACED.search(unit):
-            rank -= REPLACED_RANK
-        elif is_first and stop <= FIRST_CHARACTERS:
+        if is_first and stop <= FIRST_CHARACTERS:
             rank += FIRST_RANK
         yield _Unit(place, start, stop, rank)
 
@@ -259,67 +222,6 @@ def _rank(text: str) -> int:
     )
     rank = 4 * label + 3 * orders + 2 * first + min(4, facts) + _has("own", words, lower)
     return rank - 2 * plain.rstrip(" \"'”»)*_").endswith(("?", "？")) - 2 * (len(text) > _LONGEST_SENTENCE)
-
-
-# Statements that replace others
-
-
-def _with_marks(entries: Sequence[UserWords], before: Sequence[UserWords]) -> list[UserWords]:
-    """Mark each statement that a later one replaces: the same subject with another value."""
-    latest: dict[tuple[frozenset[str], str], _Place] = {}
-    marks = [dict[int, str]() for _ in entries]
-    for place, entry in enumerate((*before, *entries), -len(before)):
-        for start, stop in _spans(entry.text):
-            for key, kind, value in _statements(entry.text[start:stop], latest):
-                older = latest.get((key, kind))
-                latest[key, kind] = _Place(place, stop, entry.turn, value)
-                if older is None or older.value == value or place < 0:
-                    continue
-                if older.entry >= 0:
-                    when = "later" if entry.turn is None else f"in turn {entry.turn}"
-                    marks[older.entry][older.stop] = f" (replaced {when})"
-                else:  # Earlier chunks do not change.
-                    what = "an earlier one" if older.turn is None else f"turn {older.turn}"
-                    marks[place][stop] = f" (in place of {what})"
-    return [replace(entry, text=_marked(entry.text, own)) for entry, own in zip(entries, marks, strict=True)]
-
-
-def _marked(text: str, marks: Mapping[int, str]) -> str:
-    for stop in sorted(marks, reverse=True):
-        if not _IS_MARKED.search(text, max(0, stop - _LONGEST_VALUE), stop):
-            text = text[:stop] + marks[stop] + text[stop:]
-    return text
-
-
-def _statements(
-    sentence: str, known: Collection[tuple[frozenset[str], str]]
-) -> Iterator[tuple[frozenset[str], str, str]]:
-    """Yield subject, kind of value and value of each statement, and of changes to `known` subjects."""
-    lower = _IS_MARKED.sub("", sentence).replace("’", "'").lower()
-    if lower.endswith(("?", "？")):
-        return
-    rest, key, is_own = lower, frozenset[str](), True
-    if label := _LABEL.match(lower):
-        key, rest = _key(label[1]) if len(label[1].split()) <= LABEL_WORDS else key, lower[label.end() :]
-    if not key and (subject := _SUBJECT.match(rest) or _DENSE_SUBJECT.match(rest)):
-        words = frozenset(_WORD.findall(subject[1]))
-        key, rest, is_own = _key(subject[1]), subject[2], _has("own", words, subject[1])
-    values = [(str(found.lastgroup), found[0].strip(" .,'")) for found in _VALUE.finditer(rest)]
-    if key and values:
-        yield key, *values[0]
-    elif key and is_own and len(rest) <= _LONGEST_VALUE:
-        yield key, "text", rest.strip(" .!。")
-    elif values and _has("changes", words := frozenset(_WORD.findall(lower)), lower):
-        kinds = dict(values)
-        yield from ((key, kind, kinds[kind]) for key, kind in known if kind in kinds and key <= words)
-
-
-def _key(text: str) -> frozenset[str]:
-    """Return the words that name a thing, without articles; none for a label such as "Company rule"."""
-    words = frozenset(_WORD.findall(text))
-    if not words.isdisjoint(_words_of("labels")[0]):
-        return frozenset()
-    return words.difference(*(_words_of(name)[0] for name in ("articles", "own", "changes")))
 
 
 class OmittedWords:

@@ -18,8 +18,8 @@ def said(*texts: str, first: int = 1) -> list[UserWords]:
     return [UserWords(turn, text) for turn, text in enumerate(texts, first)]
 
 
-def kept(entries: list[UserWords], room: int, wide: int = 0, before: list[UserWords] | None = None) -> list[str]:
-    return [entry.text for entry in fitting_words(entries, room, wide, count, before or [])]
+def kept(entries: list[UserWords], room: int, wide: int = 0) -> list[str]:
+    return [entry.text for entry in fitting_words(entries, room, wide, count)]
 
 
 def test_entries_have_the_turn_and_what_the_user_wrote_himself() -> None:
@@ -109,51 +109,6 @@ def test_sentences_of_rank_may_take_more_room_than_talk() -> None:
     narrow, wide = kept(entries, 20), kept(entries, 20, 60)
     assert len(wide) > len(narrow)
     assert not {*talk} & {*wide}
-
-
-# Statements that replace others
-
-
-@pytest.mark.parametrize(
-    ("older", "newer"),
-    [
-        ("My budget is $800", "Budget: $500"),
-        ("My budget is $800.", "Actually, make that budget $500."),
-        ("Party size: 4", "party size is 6 now"),
-        ("Der Preis beträgt 20 €", "Der Preis ist jetzt 25 €"),
-        ("预算是800元", "预算是500元"),
-        ("The meeting is at 10:30", "The meeting is at 11:00"),
-        ("Mi presupuesto es de 900 euros", "Mi presupuesto es de 700 euros"),
-        ("My name is Sam", "My name is Alex"),
-        ("Approver: Petra", "Approver: Jonas"),
-    ],
-)
-def test_a_replaced_statement_is_marked_with_the_turn_that_replaces_it(older: str, newer: str) -> None:
-    entries = [*said(older, "Fine."), UserWords(41, newer)]
-    assert kept(entries, LONG) == [f"{older} (replaced in turn 41)", "Fine.", newer]
-    again = [*fitting_words(entries, LONG, 0, count)]
-    assert [*fitting_words(again, LONG, 0, count)] == again
-    assert kept(entries[2:], LONG, before=entries[:2]) == [f"{newer} (in place of turn 1)"]
-
-
-@pytest.mark.parametrize(
-    ("older", "newer"),
-    [
-        ("My budget is $800", "My budget is $800"),
-        ("My budget is $800", "The hotel may take $200 of the budget"),
-        ("Rule: never push", "Rule: use tabs"),
-        ("Company policy: invoices by mail", "Company policy: no refunds"),
-        ("The file is long", "The file is missing"),
-        ("The deadline is 2027-01-05", "The price is $20"),
-    ],
-)
-def test_others_are_not(older: str, newer: str) -> None:
-    assert "replaced" not in " ".join(kept([*said(older), UserWords(41, newer)], LONG))
-
-
-def test_what_is_replaced_gives_way_first() -> None:
-    entries = said("Hi.", "My budget is $800", "Never push to main", "My budget is $500")
-    assert kept(entries, 20) == ["Hi.", "Never push to main", "My budget is $500"]
 
 
 # Folds
