@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
-from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, was_refused
+from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import FOLD_MINIMUM, Span, fold_weight, folds_in, halves, released_tokens
 from app.conversation.reasons import Reasons
 
@@ -52,8 +52,7 @@ async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
         folded_in = await maker.keep(await maker.update(plan.spans[0], plan.base.chunks))
         if not folded_in.overflow:
             return folded_in
-    spans = plan.missing
-    summarised = await (maker.summarise(*spans) if len(spans) == 1 else maker.summarise_parts(spans))
+    summarised = _joined(await _side_by_side([partial(maker.summarise, span) for span in plan.missing]))
     path = [*plan.base.chunks, *sorted((*plan.made, *summarised.made), key=lambda chunk: chunk.first_index)]
     held = max(fold_weight(path), 2 * released_tokens(transcript, path[:-1]))
     if not summarised.is_whole or held <= budget.fold:
@@ -66,31 +65,12 @@ class ChunkMaker(Struct, frozen=True):
     builder: ChunkBuilder
     calls: SummaryCalls
 
-    async def summarise_parts(self, spans: Sequence[Span]) -> Compaction:
-        """Make the chunks of several spans concurrently.
-
-        A summariser that answers too briefly once usually does so each time, and each call costs money. So only one of
-        the spans with a rejected answer is retried at first; the other ones follow if that succeeds.
-        """
-        parts = await _side_by_side([partial(self.summarise, span, once=True) for span in spans])
-        refused = [place for place, part in enumerate(parts) if not part.made and was_refused(part.why)]
-        if refused and all(part.is_whole or place in refused for place, part in enumerate(parts)):
-            again = [partial(self.summarise, spans[place], refused=parts[place].why) for place in refused]
-            parts[refused[0]] = await again[0]()
-            if parts[refused[0]].is_whole:
-                for place, part in zip(refused[1:], await _side_by_side(again[1:]), strict=True):
-                    parts[place] = part
-        return _joined(parts)
-
-    async def summarise(
-        self, span: Span, halvings: int = 0, refused: Reasons = (), *, once: bool = False
-    ) -> Compaction:
-        """Make the chunk of a span, or several chunks if the span is too large for one. `refused` and `once`: see
-        `write`."""
+    async def summarise(self, span: Span, halvings: int = 0) -> Compaction:
+        """Make the chunk of a span, or several chunks if the span is too large for one."""
         draft = await self.calls.compute(lambda: self.builder.of_messages(span))
-        whole = await self.keep(await self.write(draft, refused, once=once))
+        whole = await self.keep(await self.write(draft))
         parts = halves(self.builder.conversation.transcript, span) if whole.overflow and halvings < MAX_HALVINGS else ()
-        if len(parts) < 2 or (once and was_refused(whole.why)):
+        if len(parts) < 2:
             return whole
         made: tuple[SummaryChunk, ...] = ()
         for part in parts:
@@ -150,9 +130,9 @@ class ChunkMaker(Struct, frozen=True):
             await self.write(await self.calls.compute(lambda: self.builder.of_fold(chunks, continued=continued)))
         )
 
-    async def write(self, draft: Draft, refused: Reasons = (), *, once: bool = False) -> _Written | Failure:
-        """Ask the summariser for a chunk's text, and retry once if the answer is rejected. `refused`: reasons why an
-        earlier answer was rejected; this call is then the retry. `once`: no retry."""
+    async def write(self, draft: Draft) -> _Written | Failure:
+        """Ask the summariser for a chunk's text, and retry once if the answer is rejected."""
+        refused: Reasons = ()
         while True:
             call = self.builder.call(draft, refused)
             answer = await self.calls.ask(call)
@@ -162,7 +142,7 @@ class ChunkMaker(Struct, frozen=True):
             if isinstance(read, SummaryChunk):
                 return read, answer
             self.calls.reject(answer)
-            if once or refused:
+            if refused:
                 return read
             refused = read.why
 
