@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_739,
+    "app": 39_618,
     "app/cli": 1_860,
-    "app/compaction": 9_619,
+    "app/compaction": 9_498,
     "app/conversation": 1_941,
     "app/http": 2_687,
     "app/inspector": 1_969,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_337,
-    "tests": 53_414,
+    "tests": 53_378,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""
