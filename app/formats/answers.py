@@ -20,21 +20,19 @@ from app.formats.raw_json import (
     holds_more_values,
     joined_members,
     object_of,
-    values_in,
+    values_at,
 )
 from app.formats.refusals import decoded_body, error_body
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
-from app.formats.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
+from app.formats.usage import Usage, says_window_full, usage_members, usage_of
 
 LARGEST_WHOLE = 16 << 20
 """Most bytes of an unstreamed answer that Steno holds to edit it.
 
 The longest texts of today's models take 1 MB, an answer with a picture a few MB.
 """
-MOST_RAW = 1_000_000
-"""Most JSON values of an answer that Steno splits but does not decode: as many as the logprobs of 10,000 tokens."""
 LONGEST_ERROR = 64 << 10
 """Most bytes of an unstreamed error with status 200."""
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
@@ -119,7 +117,7 @@ class AnswerEditor:
         return usage_of(self.usage_said, self.model, self.tier, self.searches)
 
     def whole(self, body: bytes) -> bytes:
-        if holds_more_values(body, MOST_RAW):
+        if holds_more_values(body, MOST_VALUES):
             return body
         try:
             answer = RawObject(body)
@@ -169,14 +167,11 @@ class AnswerEditor:
     def _take(self, said: RawObject) -> list[object]:
         """Record the usage and the end from a frame or an unstreamed answer. Returns the finish reasons."""
         spec = self.SPEC
-        for held in (said, *(object_in(said, holder) for holder in spec.holders)):
-            self.model = text_of(held, spec.model) or self.model
-            self.tier = text_of(held, "service_tier") or self.tier
-            raw = held.raw(spec.usage) or b""
-            if b"{" in raw and len(raw) <= LONGEST_USAGE:
-                given = object_of(held.value(spec.usage))
-                self.usage_said.update((name, value) for name, value in given.items() if value is not None)
-        reasons = [reason for path in spec.reasons for reason in values_in(said.text, path) if reason]
+        held = {name: said.value(name) for name in said.members}
+        usage, model, tier = usage_members(spec, held)
+        self.usage_said |= usage
+        self.model, self.tier = model or self.model, tier or self.tier
+        reasons = [reason for path in spec.reasons for reason in values_at(held, path) if reason]
         self.window_full = self.window_full or any(map(says_window_full, reasons))
         self.at_length = self.at_length or (spec.length_tells_window and spec.cut_off in reasons)
         return reasons

@@ -335,26 +335,6 @@ def values_at(held: object, path: Path) -> Iterator[Any]:
             yield from values_at(held[step], tuple(rest))
 
 
-def values_in(raw: bytes, path: Path) -> Iterator[object]:
-    """Yield the values at a path in JSON without decoding other values; none if it is unreadable."""
-    try:
-        if not path:
-            yield decoded(raw, _decode_any)
-        elif raw.startswith(b"["):
-            for each in split_array(raw):
-                yield from values_in(each, path)
-        elif raw.startswith(b"{"):
-            (step, *rest), held = path, RawObject(raw)
-            if isinstance(step, Where):
-                inner = raw if held.value(step.member) in step.values else None
-            else:
-                inner = held.raw(step)
-            if inner is not None:
-                yield from values_in(inner, tuple(rest))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unreadable):
-        return
-
-
 def objects_in(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 

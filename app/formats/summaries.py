@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Ending, SummaryAnswer
 from app.compaction.prompts import SummaryRequest
-from app.formats.raw_json import Path, holds_more_values, object_of, text_at, values_at
+from app.formats.raw_json import Path, holds_more_values, object_of, values_at
 from app.formats.refusals import decoded_body
 from app.formats.requests import WireRequest
 from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, FrameSplitter
-from app.formats.usage import bill_of, read_usage, says_window_full
+from app.formats.usage import bill_of, read_usage, says_window_full, usage_members
 
 Json = Mapping[str, Any]
 
@@ -142,16 +142,10 @@ class SummaryReader:
         if reason := next(filter(None, self._at(said, spec.reasons)), None):
             self._ended = True
             self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
-        for held in (said, *(object_of(said.get(holder)) for holder in spec.holders)):
-            given = object_of(held.get(spec.usage))
-            # A stream may report usage twice; the second one counts.
-            self._usage |= {name: value for name, value in given.items() if value is not None}
-            self._model, self._tier = (
-                text_at(held, spec.model) or self._model,
-                text_at(held, "service_tier") or self._tier,
-            )
-            self._begun = self._begun or bool(given)
-        self._begun = self._begun or bool(texts or self._ended or self._calls or self._refused)
+        usage, model, tier = usage_members(spec, said)
+        self._usage |= usage  # A stream may report usage twice; the second one counts.
+        self._model, self._tier = model or self._model, tier or self._tier
+        self._begun = self._begun or bool(usage or texts or self._ended or self._calls or self._refused)
 
 
 def member_named(members: Iterable[str], refusal: bytes) -> str | None:

@@ -7,11 +7,13 @@ more than `MOST_TOKENS`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from app.formats.raw_json import RawObject, as_text, object_of, objects_in
+from app.formats.raw_json import as_text, object_of, objects_in, text_at
+from app.formats.spec import FormatSpec
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 
@@ -50,7 +52,6 @@ _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Models whose usage may include reasoning in the total only."""
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Finish reasons for a full window (Bedrock, Anthropic, Mistral). OpenAI's `length` may be the client's own cap."""
-LONGEST_USAGE = 64 << 10
 LONGEST_REASON = 100
 LONGEST_WORD = 64
 """Most characters of the name of a service tier or a region."""
@@ -121,9 +122,13 @@ def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
     return amount if 0 <= amount <= most else None
 
 
-def text_of(answer: RawObject, name: str) -> str:
-    """Return a short text member of an answer; empty if it is missing."""
-    return as_text(answer.value(name)) if len(answer.raw(name) or b"") <= 2 * LONGEST_MODEL else ""
+def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, Any], str, str]:
+    """Return the members of the usage in a frame or an unstreamed answer, the model, and the service tier."""
+    usage, model, tier = dict[str, Any](), "", ""
+    for held in (said, *(object_of(said.get(holder)) for holder in spec.holders)):
+        usage |= {name: value for name, value in object_of(held.get(spec.usage)).items() if value is not None}
+        model, tier = text_at(held, spec.model) or model, text_at(held, "service_tier") or tier
+    return usage, model, tier
 
 
 def says_window_full(finish: object) -> bool:

@@ -114,7 +114,9 @@ class ChatEndpoint:
             attempt = await self._prepare(exchange, request)
             await self._send(exchange, attempt)
             if attempt.refusal is not None:
-                attempt = await self._recover(exchange, attempt)
+                attempt = exchange.attempt = await self._recover(exchange, attempt)
+                if exchange.stream is not None:  # A recovery that failed may have begun the stream.
+                    exchange.stream.decide(attempt.decision)
             if exchange.stream is None:
                 await relay_answer(exchange, attempt)
             else:
@@ -236,12 +238,6 @@ class ChatEndpoint:
 
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
         """Send other payloads in place of a refused one. Return the attempt whose answer the client gets."""
-        attempt = exchange.attempt = await self._send_another(exchange, refused)
-        if exchange.stream is not None:  # A recovery that failed may have begun the stream.
-            exchange.stream.decide(attempt.decision)
-        return attempt
-
-    async def _send_another(self, exchange: Exchange, refused: Attempt) -> Attempt:
         changed = None
         with tolerated("a request was not prepared", refused.request):
             changed = await choose_recovery(exchange, refused)
@@ -256,7 +252,7 @@ class ChatEndpoint:
             exchange.record.failed(error)
         else:
             if changed.refusal is not None:
-                changed = await self._send_another(exchange, changed)
+                changed = await self._recover(exchange, changed)
             is_taken = takes_place(refused, changed)
             await (refused if is_taken else changed).answering.close()
         learn_recovery(exchange, refused, changed, is_taken=is_taken)

@@ -15,7 +15,7 @@ from app.formats.answers import ContextMembers
 from app.formats.chat_completions.answers import CompactionEvents, CompletionEditor
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
-from app.formats.usage import LONGEST_USAGE, usage_of
+from app.formats.usage import usage_of
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
@@ -267,10 +267,3 @@ def test_a_whole_answer_is_told_everything_at_its_end_and_says_what_it_cost() ->
     assert editor.whole(body) == body[:-2] + b"," + FINISH + b" }"
     assert editor.usage == usage_of({"prompt_tokens": 7})
     assert (editor.window_full, editor.has_content, editor.complete) == (True, False, True)
-
-
-def test_a_usage_of_no_plausible_length_is_not_read_of_a_whole_answer() -> None:
-    editor = editor_of()
-    body = b'{"choices":[],"usage":{"prompt_tokens":7,"more":"' + b"a" * LONGEST_USAGE + b'"}}'
-    assert editor.whole(body) == body[:-1] + b"," + FINISH + b"}"
-    assert editor.usage is None

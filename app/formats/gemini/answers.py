@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError
-from app.formats.answers import MOST_RAW, AnswerEditor
+from app.formats.answers import AnswerEditor
 from app.formats.gemini.spec import SPEC, STATUSES
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
 from app.formats.refusals import provider_error
 from app.formats.requests import Headers, WireRequest
-from app.formats.sse import EarlyFrames, EventShape, event
+from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, event
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class GeminiEditor(AnswerEditor):
         if not body.lstrip().startswith(b"["):
             return super(GeminiEditor, self).whole(body)
         try:
-            elements = [] if holds_more_values(body, MOST_RAW) else split_array(body)
+            elements = [] if holds_more_values(body, MOST_VALUES) else split_array(body)
             pieces, place = [], 0
             for element in elements:
                 start = body.index(element, place)
