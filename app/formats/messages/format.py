@@ -7,7 +7,7 @@ are in Claude's own tokens; an estimate is in tokens of o200k_base, which calibr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +30,7 @@ from app.formats.messages.messages import (
 )
 from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
-from app.formats.requests import Headers, Named, WireRequest, check_compaction, elements_of, tool_of, unread
+from app.formats.requests import Headers, WireRequest, check_compaction, elements_of, tool_of, unread
 from app.tokens.calibration import claude_version, whole_ratio
 from app.tokens.declarations import Declarations, ResponseFormat
 from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
@@ -40,8 +40,6 @@ COMPACTION_PROMPTS = (
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
 """Beginnings of the last text when a client compacts its history itself."""
-_SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
-"""Session id at the end of the `user_id` of older Claude Code versions; newer ones send JSON."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
 """Member of `thinking` that controls blocks signed over another prompt. Refusals of such blocks name it."""
@@ -51,8 +49,6 @@ _THINKING_REFUSED = re.compile(
     rb"|Expected .thinking. or .redacted_thinking."
 )
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
-LONGEST_NAME = 4_000
-"""Most characters of a `user_id` that is searched for a session id."""
 
 
 class MessagesRequest(WireRequest, frozen=True):
@@ -62,13 +58,6 @@ class MessagesRequest(WireRequest, frozen=True):
     """
 
     SPEC = SPEC
-
-    @classmethod
-    def names_in(cls, source: RawObject) -> Iterator[Named]:
-        yield from super().names_in(source)
-        user = text_at(object_of(source.value("metadata")), "user_id")
-        if len(user) <= LONGEST_NAME and (session := _session_of(user)):
-            yield "metadata.user_id", msgspec.json.encode(session)
 
     @classmethod
     def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
@@ -174,16 +163,6 @@ def refuses_thinking(refusal: bytes, request: WireRequest, *, changed: bool) -> 
 
 def edits_in(source: RawObject) -> Sequence[Mapping[str, Any]]:
     return objects_in(object_of(source.value("context_management")).get("edits"))
-
-
-def _session_of(user: str) -> str:
-    """Return Claude Code's session id from a `user_id`, which is JSON or, in older versions, ends with the id."""
-    if found := _SESSION.search(user):
-        return found[1]
-    try:
-        return text_at(object_of(msgspec.json.decode(user)), "session_id")
-    except (msgspec.DecodeError, RecursionError):
-        return ""
 
 
 REPLY, MESSAGE = 3, 3
