@@ -182,8 +182,8 @@ async def tidy_store(url: str) -> AsyncIterator[Store]:
 async def do_all_that_is_repeated(store: Store) -> None:
     """Once: what is done every few seconds, minutes or hours, whether there is a request or not."""
     # Tidying, by the hour.
-    await store.tidying.remove_old_leases()
-    await store.tidying.remove_unused()
+    await retention.remove_old_leases(store)
+    await retention.remove_unused(store)
     # What requests leave behind, five times a second.
     for number in range(50):
         name = f"id {1 + number * TENANTS}"

@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_567,
+    "app": 39_563,
     "app/cli": 1_860,
     "app/compaction": 9_498,
     "app/conversation": 1_941,
     "app/http": 2_687,
     "app/inspector": 1_969,
-    "app/providers": 1_602,
+    "app/providers": 1_600,
     "app/proxy": 2_716,
     "app/api": 2_074,
     "app/runtime": 519,
     "app/settings": 1_685,
-    "app/store": 3_969,
+    "app/store": 3_967,
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_290,
-    "tests": 53_368,
+    "tests": 53_365,
     "lab": 8_995,
 }
 """Lines of Python by folder, at most."""

@@ -62,7 +62,6 @@ class Calibrations:
         """Number of samples that wait or are being stored. If storing fails, they wait again."""
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
-        self._loaded = asyncio.Event()
         self._refreshed_at: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._throttle = LogThrottle()
@@ -100,10 +99,10 @@ class Calibrations:
 
     async def start(self) -> None:
         """Load the stored calibrations, waiting at most a second. Then exchange samples in the background."""
-        self._task = asyncio.ensure_future(self._run())
         with suppress(TimeoutError):
             async with asyncio.timeout(LOAD_SECONDS):
-                await self._loaded.wait()
+                await self._exchange()
+        self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
         """Store the waiting samples, for at most five seconds. Call it before the store is closed."""
@@ -173,7 +172,6 @@ class Calibrations:
         for stored in reversed(changed):
             self._adopt(stored.key, stored.calibration)
         self._refreshed_at = now
-        self._loaded.set()
 
     def _adopt(self, key: CalibrationKey, stored: Calibration) -> None:
         """Adopt a stored calibration, and add this process's samples that are not stored yet."""

@@ -3,7 +3,6 @@
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import (
     ConversationSeen,
-    ConversationStatus,
     Pin,
     Sorting,
     StoredConversation,
@@ -19,13 +18,12 @@ from app.store.engine import (
 )
 from app.store.histories import LatestHistory, StoredHistory, StoredMessage
 from app.store.leases import Claim, Lease
-from app.store.store import CompactionStore, Store, StoredPrefix
+from app.store.store import CompactionStore, Store
 from app.store.tables import Page, Paging
 from app.store.usage import (
     Grouping,
     PeriodUsage,
     StoredUsage,
-    UsageOverview,
     UsagePage,
     UsageRecord,
     UsageReport,

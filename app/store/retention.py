@@ -58,44 +58,50 @@ _TIMES: tuple[tuple[Column[int], int], ...] = (
 """Time columns by which rows are deleted, each with the milliseconds to add to `retention_days`."""
 
 
-class Tidying:
-    """Background tasks that delete old rows. Each task raises StoreUnavailable."""
+async def run(store: Store) -> None:
+    """Delete old rows about ten seconds after the store is ready, then about once an hour."""
+    await store.ready.wait()
+    await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
+    while True:
+        for task in (remove_old_leases, remove_unused, empty_log):
+            try:
+                await task(store)
+            except StoreUnavailable as error:
+                log.warning("tidying put off", task=task.__name__, reason=error.reason)
+            except Exception:
+                log.exception("tidying put off", task=task.__name__)
+        await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
 
-    def __init__(self, store: Store, retention_days: int | None) -> None:
-        self._store = store
-        self.kept_ms = None if retention_days is None else retention_days * DAY_MS
 
-    async def run(self) -> None:
-        """Run the tasks about ten seconds after the store is ready, then about once an hour."""
-        await self._store.ready.wait()
-        await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
-        while True:
-            for tidy in (self.remove_old_leases, self.remove_unused, self._store.empty_log):
-                name = tidy.__name__
-                try:
-                    await tidy()
-                except StoreUnavailable as error:
-                    log.warning("tidying put off", task=name, reason=error.reason)
-                except Exception:
-                    log.exception("tidying put off", task=name)
-            await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
+# Each task may raise StoreUnavailable.
 
-    async def remove_old_leases(self) -> None:
-        await self._repeat(leases.remove_old_leases, ROWS)
 
-    async def remove_unused(self) -> None:
-        """Delete rows that no request has used for `retention_days`."""
-        if self.kept_ms is None:
-            return
-        await self._repeat(_remove_conversations, self.kept_ms, REMOVED_ROWS)
-        for time, later_ms in _TIMES:
-            await self._repeat(_remove_rows, time, self.kept_ms + later_ms, REMOVED_ROWS)
+async def remove_old_leases(store: Store) -> None:
+    await _repeat(store, leases.remove_old_leases, ROWS)
 
-    async def _repeat(self, remove: Query[P, int], *arguments: P.args, **options: P.kwargs) -> None:
-        """Call `remove` in one transaction after another until it finds no more rows. Short transactions keep requests
-        from waiting long for the write lock of SQLite."""
-        while await self._store.task_change(remove, *arguments, **options):  # noqa: ASYNC110 - not a poll
-            await asyncio.sleep(PAUSE_SECONDS)
+
+async def remove_unused(store: Store) -> None:
+    """Delete rows that no request has used for the store's `retention_days`."""
+    if store.retention_days is None:
+        return
+    kept_ms = store.retention_days * DAY_MS
+    await _repeat(store, _remove_conversations, kept_ms, REMOVED_ROWS)
+    for time, later_ms in _TIMES:
+        await _repeat(store, _remove_rows, time, kept_ms + later_ms, REMOVED_ROWS)
+
+
+async def empty_log(store: Store) -> None:
+    """Empty SQLite's log of changes (WAL), which may still contain deleted rows. Wait some seconds for readers. Freed
+    pages of the database file are overwritten (`secure_delete`)."""
+    if store.database.address.path is not None:
+        await store.task(_cut_log)
+
+
+async def _repeat(store: Store, remove: Query[P, int], *arguments: P.args, **options: P.kwargs) -> None:
+    """Call `remove` in one transaction after another until it finds no more rows. Short transactions keep requests from
+    waiting long for the write lock of SQLite."""
+    while await store.task_change(remove, *arguments, **options):  # noqa: ASYNC110 - not a poll
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 # Each function deletes at most `most` rows and returns their number. Needs a transaction.
@@ -141,6 +147,6 @@ async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int
     return 0
 
 
-async def cut_log(connection: AsyncConnection) -> None:
+async def _cut_log(connection: AsyncConnection) -> None:
     """Write SQLite's log (WAL) into the database file, and empty it. Must not run in a transaction."""
     await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -143,7 +143,7 @@ class Store:
         self._throttle = LogThrottle()
         self.writes = WriteBehind(self.database, self.guard, largest_history)
         """Queues of the recorded rows that are not stored yet, with the number of dropped rows."""
-        self.tidying = retention.Tidying(self, retention_days)
+        self.retention_days = retention_days
         self._tidying_task: asyncio.Task[None] | None = None
 
     # From the start to the end
@@ -156,7 +156,7 @@ class Store:
             self._away(error.reason)
             self._connecting = asyncio.ensure_future(self._connect_later())
         self.writes.start(self.ready)
-        self._tidying_task = asyncio.ensure_future(self.tidying.run())
+        self._tidying_task = asyncio.ensure_future(retention.run(self))
 
     async def close(self) -> None:
         """Flush the queues, for at most five seconds, and close every connection."""
@@ -499,7 +499,7 @@ class Store:
         erase = partial(self._change, conversations.erase_conversation, tenant, conversation_id)
         erased = await self._erase(Erased(tenant, conversation_id), erase)
         if erased:
-            await self.empty_log()
+            await retention.empty_log(self)
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
@@ -514,14 +514,8 @@ class Store:
 
         # Twice: the second time deletes the rows that were stored meanwhile, and blocks flushes until it is done.
         found = [await erase(), await self._erase(Erased(tenant), erase)]
-        await self.empty_log()
+        await retention.empty_log(self)
         return any(found)
 
     async def _erase(self, what: Erased, erase: Work[bool]) -> bool:
         return await self._bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
-
-    async def empty_log(self) -> None:
-        """Empty SQLite's log of changes (WAL), which may still contain deleted rows. Wait some seconds for readers.
-        Freed pages of the database file are overwritten (`secure_delete`)."""
-        if self.database.address.path is not None:
-            await self.task(retention.cut_log)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import update
 
-from app.store import Store
+from app.store import Store, retention
 from app.store.conversations import find_conversation
 from app.store.tables import conversations, summary_chunks
 from tests.integration.examples import TENANT, OpenStore, chunk, put, show
@@ -41,19 +41,19 @@ async def test_no_text_of_a_deleted_conversation_stays_and_no_word_once_it_is_ti
     assert files_with(tmp_path, TEXT)
     await store.delete_conversation(TENANT, "c1")
     assert files_with(tmp_path, TEXT) == []
-    await store.empty_log()
+    await retention.empty_log(store)
     assert files_with(tmp_path, WORD) == []
 
 
 async def test_nothing_stays_of_what_is_too_old(open_store: OpenStore, sqlite_url: str, tmp_path: Path) -> None:
     store = await opened(open_store, sqlite_url)
-    store.tidying.kept_ms = DAY_MS
+    store.retention_days = 1
     async with store.database.writing() as connection:
         for table, column in ((conversations, "updated_at"), (summary_chunks, "used_at")):
             own = table.c["id" if table is conversations else "conversation_id"] == "c1"
             await connection.execute(update(table).where(own).values({column: 1}))
-    await store.tidying.remove_unused()
-    await store.empty_log()
+    await retention.remove_unused(store)
+    await retention.empty_log(store)
     assert files_with(tmp_path, WORD) == []
     assert await store.rest(find_conversation, TENANT, "c0") is not None
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from sqlalchemy import Table, func, select, update
 
-from app.store import CalibrationKey, Store, UsageRecord
+from app.store import CalibrationKey, Store, UsageRecord, retention
 from app.store.calibrations import learn_calibrations, learn_window
 from app.store.chunks import keep_mask, read_summaries
 from app.store.conversations import set_pins
@@ -45,7 +45,7 @@ TIMES = {
 async def store(open_store: OpenStore, shared_url: str) -> Store:
     """One that keeps things for thirty days."""
     store = open_store(shared_url)
-    store.tidying.kept_ms = DAYS * DAY
+    store.retention_days = DAYS
     await store.start()
     return store
 
@@ -119,7 +119,7 @@ async def test_what_was_used_lately_is_kept(store: Store) -> None:
     await taught(store)
     await age(store, DAYS - 0.1, *TIMES)
     before = await count(store, *metadata.sorted_tables)
-    await store.tidying.remove_unused()
+    await retention.remove_unused(store)
     assert await count(store, *metadata.sorted_tables) == before
 
 
@@ -134,7 +134,7 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
     await live(store, STRANGER)
     await taught(store)
     await age(store, DAYS + 1.1, *TIMES)
-    await store.tidying.remove_unused()
+    await retention.remove_unused(store)
     assert set(await count(store, *metadata.sorted_tables)) == {0}
 
 
@@ -143,7 +143,7 @@ async def test_a_chunk_that_somebody_uses_outlives_the_conversation_that_made_it
     await age(store, DAYS + 0.1, *TIMES)
     store.writes.record(seen("c1", summaries=("others",)))
     await store.flush()
-    await store.tidying.remove_unused()
+    await retention.remove_unused(store)
     assert await count(store, conversations, summary_chunks) == [1, 1]
     page = await store.rest(read_summaries, TENANT, "c1", Paging(9))
     assert [(one.id, one.conversation_id) for one in page.data] == [("others", "c2")]
@@ -169,26 +169,26 @@ async def test_a_use_is_noted_to_the_hour(store: Store) -> None:
 
 
 async def test_everything_is_kept_for_ever_where_that_is_set(store: Store) -> None:
-    store.tidying.kept_ms = None
+    store.retention_days = None
     await live(store)
     await age(store, 10_000, conversations, summary_chunks, usage_records)
     before = await count(store, *metadata.sorted_tables)
-    await store.tidying.remove_unused()
+    await retention.remove_unused(store)
     assert await count(store, *metadata.sorted_tables) == before
 
 
 async def test_replicas_may_tidy_side_by_side(open_store: OpenStore, shared_url: str) -> None:
     replicas = [open_store(shared_url) for _ in range(3)]
     for replica in replicas:
-        replica.tidying.kept_ms = DAYS * DAY
+        replica.retention_days = DAYS
         await replica.start()
     for number in range(250):
         replicas[0].writes.record(seen(f"c{number}", heads=((digest(number), 1), (digest(1_000 + number), 2))))
     await replicas[0].flush()
     await age(replicas[0], DAYS + 0.1, conversations)
     replicas[1].writes.record(seen("c7", heads=((digest(7), 1),)))
-    await asyncio.gather(*(replica.tidying.remove_unused() for replica in replicas), replicas[1].flush())
-    await replicas[1].tidying.remove_unused()
+    await asyncio.gather(*(retention.remove_unused(replica) for replica in replicas), replicas[1].flush())
+    await retention.remove_unused(replicas[1])
     assert await count(replicas[0], conversations) == [1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from app.store import Claim, Store, StoreUnavailable
+from app.store import Claim, Store, StoreUnavailable, retention
 from app.store.tables import leases
 from tests.integration.examples import TENANT, OpenStore, chain, span, take
 
@@ -119,7 +119,7 @@ async def test_a_released_lease_is_no_row_and_one_that_ended_is_removed_some_min
     released = await take(store, 8, 12, conversation_id="c3")
     assert len(await ends(store)) == 3
     assert not await store.release_lease(released)
-    await store.tidying.remove_old_leases()
+    await retention.remove_old_leases(store)
     assert len(await ends(store)) == 1
 
 
