@@ -37,7 +37,7 @@ STENO_ALONE = default,default+prices
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs canaries lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -106,7 +106,7 @@ examples: dev-env ## record every answer that docs and schema show anew, and wri
 
 replays: dev-env ## recorded conversations under every preset in every format, and the commands of the lab
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m pytest tests/release/test_replay.py tests/release/test_rivals.py tests/release/test_canaries.py \
+	$(VENV)/python -m pytest tests/release/test_replay.py tests/release/test_rivals.py \
 		tests/release/test_relay_bench.py $(PYTEST_ARGS)
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
@@ -137,7 +137,7 @@ poisoning: dev-env ## each way in which one tenant may try to change what anothe
 histories: dev-env ## hostile histories in four formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest \
-		tests/release/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
+		tests/e2e/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -183,11 +183,6 @@ rivals: dev-env ## Steno beside others on the same conversations, without a netw
 	@$(VENV)/python -m lab.benchmarks.rivals.arms
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m lab.benchmarks.rivals \
 		"$(or $(FILE),$(error make rivals needs FILE=...))" $(if $(ARMS),--arms $(ARMS)) $(TALKS)'
-
-canaries: dev-env ## what of two public sets of instructions outlives five compactions; installs them into .bench
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	@$(VENV)/python -m pip install -qq --upgrade --no-deps --target .bench/canaries compaction-conformance-kit==0.8.0 conpact==0.1.0
-	PYTHONPATH=.bench/canaries $(VENV)/python -m lab.benchmarks.canaries
 
 lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types checks docs

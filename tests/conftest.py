@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.databases", "tests.payloads", "tests.shortcuts", "tests.unit.providers"]
+pytest_plugins = ["tests.databases", "tests.shortcuts", "tests.unit.providers"]
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - each test has a folder of its own in it
 ENOUGH = 4 * 1024**3

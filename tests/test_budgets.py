@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_290,
-    "tests": 53_365,
-    "lab": 8_995,
+    "tests": 50_632,
+    "lab": 8_815,
 }
 """Lines of Python by folder, at most."""
 FILES = 169

@@ -40,18 +40,15 @@ def stage(
     model: str,
     window: int,
     compaction: Mapping[str, Any] | None = None,
-    summary_edit: Callable[[str], str] = str,
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Stage]:
     """Steno in front of the simulator.
 
-    `compaction` are settings of that section and `settings` those of others, before those of the environment;
-    `summary_edit` is what is made of the simulator's summaries.
+    `compaction` are settings of that section and `settings` those of others, before those of the environment.
     Raises `ConfigurationError` where the environment does not allow it.
     """
     count = counter(model)
     simulator = Simulator(window=window, models="any", count=count)
-    simulator.summary_edit = summary_edit
     with simulator.serve() as behind:
         loaded = load(
             # The replay has a key of its own, and one provider: not those of the settings in effect.

@@ -1,14 +1,12 @@
 """What stands beside a summary's text: lists that are merged without a model, up to their room."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import SummaryChunk, UserWords
-from app.compaction.exact_values import kept_share
-from app.compaction.policy import Strategy, SummaryOptions
+from app.compaction.policy import SummaryOptions
 from app.compaction.prompts import chunk_beside, chunk_text
 from app.compaction.records import (
     Record,
@@ -31,7 +29,6 @@ from tests.unit.conversations import (
     play,
     sure,
     turns,
-    words,
 )
 
 BUDGET = budget(2_000, summary=100, fold=150)
@@ -46,12 +43,6 @@ def merged(*lists: tuple[str, ...]) -> list[str]:
     return [record.line for record in merge_ranked([records(*lines) for lines in lists])]
 
 
-def test_the_first_of_each_list_come_first_and_what_two_hold_before_what_one_holds() -> None:
-    assert merged(("a", "b", "c"), ("d", "b", "e")) == ["d", "b", "a", "e", "c"]
-    assert merged(("a", "b"), ("b", "a"), ("b",)) == ["b", "a"]
-    assert merged() == []
-
-
 def test_thing_that_several_hold_is_one_record_brought_up_to_date_a_field_each() -> None:
     older = ("order W500: status open; item A-1", "item B-2")
     assert merged(older, ("order W500: parcel P-9; status paid",)) == [
@@ -60,13 +51,6 @@ def test_thing_that_several_hold_is_one_record_brought_up_to_date_a_field_each()
         "order W500: item A-1",
         "item B-2",
     ]
-
-
-def test_the_share_of_values_that_a_text_holds() -> None:
-    assert kept_share((), "text") is None
-    assert kept_share(("ORD-1", "a.py"), "Order ORD-1.") == 0.5
-    assert kept_share(("order ORD-1: due 2024-05-01",), "ORD-1 on 2024-05-01") == 1
-    assert kept_share(("order ORD-1: due 2024-05-01",), "ORD-1") == 0.5
 
 
 def with_chunks(*made: tuple[tuple[str, ...], tuple[str, ...]]) -> tuple[Conversation, list[SummaryChunk]]:
@@ -86,15 +70,6 @@ def folded(talk: Conversation, stored: list[SummaryChunk], settings: SummaryOpti
     plan = sure(plan_compaction(talk, stored, BUDGET, settings, "additive"))
     _, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, settings, count), *[notes(30)] * 9)
     return next(made for made in done.made if made.level)
-
-
-def test_a_fold_holds_the_values_and_the_words_of_its_chunks() -> None:
-    talk, stored = with_chunks((("A-1", "A-2"), ("Never A.",)), (("B-1",), ()), ((), ("Always C.",)), ((), ()))
-    fold = folded(talk, stored)
-    assert fold.values == ("B-1", "A-1", "A-2")
-    assert fold.user_words == (*entries(0, "Never A."), *entries(2, "Always C."))
-    assert fold.values_kept == 0
-    assert fold.tokens > 30
 
 
 def test_values_and_words_are_part_of_a_chunks_address_and_their_absence_is_not() -> None:
@@ -120,19 +95,6 @@ def test_a_chunk_of_messages_holds_their_values_within_its_share_and_its_cap() -
     without = replace(KEEPING, values_share=0.0)
     _, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, without, count), *[notes(30)] * 9)
     assert {made.values for made in done.made} == {()}
-
-
-@pytest.mark.parametrize("strategy", ["rolling", "full", "checkpoint"])
-def test_a_summary_that_goes_on_holds_the_values_of_the_one_before_and_of_what_followed(strategy: Strategy) -> None:
-    said = [message("user", f"ORD-{n} {words(60)}") for n in range(20)]
-    talk = conversation(*said, message("user", "and now?"))
-    settings, limits = replace(KEEPING, strategy=strategy), budget(1_000, summary=200)
-    before = chunk(talk, 0, 4, series=strategy, tokens=60, values=("OLD-1",), user_words=entries(1, "Never push."))
-    plan = sure(plan_compaction(talk, [before], limits, settings, strategy))
-    _, done = play(ChunkBuilder(talk, "conv", plan, limits, settings, count), *[notes(30)] * 9)
-    made = done.made[-1]
-    assert {"OLD-1", "identifier ORD-5"} <= {*made.values}
-    assert "Never push." in {said.text for said in made.user_words}
 
 
 VALUES = st.lists(st.text("ABCDEF-0123456789", min_size=3, max_size=8), max_size=12).map(tuple)

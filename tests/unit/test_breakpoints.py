@@ -10,7 +10,6 @@ import pytest
 from app.formats.chat_completions.format import BREAKPOINTS as CHAT
 from app.formats.messages.messages import BREAKPOINTS as MESSAGES
 from app.formats.raw_json import RawObject
-from app.formats.responses.format import BREAKPOINTS as RESPONSES
 
 QUOTATION = "[Quoted] é"
 SHORT: Any = {"type": "ephemeral"}
@@ -97,29 +96,6 @@ def test_no_mark_of_an_hour_stands_behind_one_of_five_minutes() -> None:
     assert value(user(block("a", LONG)), before, QUOTED, asked, cache_control=SHORT) == SHORT
 
 
-def test_a_member_of_another_message_keeps_its_bytes() -> None:
-    call = b'{"type":"tool_use","id":"c","name":"f","input":{"a": 1.50}}'
-    payload = [
-        b'{"role":"assistant","x_own": 1.0, "content":[%b]}' % call,
-        json.dumps(QUOTED, ensure_ascii=False).encode(),
-    ]
-    source = RawObject(b'{"messages":[],"cache_control":{"type":"ephemeral"}}')
-    sent = MESSAGES.added(source, payload, QUOTATION)
-    assert sent is not None
-    assert sent[0] == payload[0].replace(b"1.50}}", b'1.50},"cache_control":{"type":"ephemeral"}}')
-
-
-@pytest.mark.parametrize("member", ["cache_control", "prompt_cache_breakpoint"])
-def test_chat_gets_the_mark_that_its_client_uses(member: str) -> None:
-    asked = user(block("q", EXPLICIT, member=member))
-    for before in (assistant("b"), {"role": "tool", "tool_call_id": "c", "content": "b"}):
-        sent = marked(user("a"), before, QUOTED, asked, rules=CHAT)
-        assert sent == [user("a"), {**before, "content": [block("b", EXPLICIT, member=member)]}, QUOTED, asked]
-    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}
-    sent = marked(user("a"), call, QUOTED, asked, rules=CHAT)
-    assert sent == [user(block("a", EXPLICIT, member=member)), call, QUOTED, asked]
-
-
 def test_the_breakpoint_that_openai_sets_itself_counts() -> None:
     def asked(number: int) -> dict[str, Any]:
         return user(*(block(f"{i}", EXPLICIT, member="prompt_cache_breakpoint") for i in range(number)))
@@ -132,21 +108,3 @@ def test_the_breakpoint_that_openai_sets_itself_counts() -> None:
     assert marked(*before, asked(4), rules=CHAT, **explicit) is None
     assert marked(*before, user("q"), rules=CHAT, prompt_cache_options={"ttl": "30m"}) is not None
     assert marked(*before, user("q"), rules=CHAT, **explicit) is None
-
-
-def test_a_breakpoint_of_responses_stands_on_what_was_put_in() -> None:
-    def part(text: str, mark: Any = None) -> dict[str, Any]:
-        return block(text, mark, "input_text", "prompt_cache_breakpoint")
-
-    quoted, asked = user(part(QUOTATION)), user(part("q", EXPLICIT))
-    said = {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "output_text", "text": "b", "annotations": []}],
-    }
-    output = {"type": "function_call_output", "call_id": "c", "output": "r"}
-    settled = {"type": "mcp_call", "id": "m", "name": "f", "arguments": "{}", "output": "text"}
-    sent = marked(user("a"), said, quoted, asked, rules=RESPONSES)
-    assert sent == [user(part("a", EXPLICIT)), said, quoted, asked]
-    sent = marked(user("a"), output, said, settled, quoted, asked, rules=RESPONSES)
-    assert sent == [user("a"), {**output, "output": [part("r", EXPLICIT)]}, said, settled, quoted, asked]

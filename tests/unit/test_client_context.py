@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.fallback import settle
-from app.compaction.mask import MaskPolicy, Masks
-from app.compaction.planning_state import Path, build_view, initial_state, usable
+from app.compaction.planning_state import Path, build_view, initial_state
 from app.compaction.policy import Policy
 from app.compaction.trim import fit, prune
 from app.compaction.verify import coverage_of, problems
@@ -20,12 +19,10 @@ from app.compaction.view import (
     Conversation,
     Note,
     Part,
-    Pruned,
     Verbatim,
     View,
     carried_context,
     whole,
-    with_carried_context,
 )
 from app.conversation.client_context import (
     CARRIED_OVER,
@@ -184,44 +181,6 @@ def test_of_a_block_that_may_name_only_what_changed_the_newest_of_each_member_is
     assert talk.client_context.most_tokens(2, 3, ()) == talk.client_context.carry_over(3, ()).tokens
 
 
-def test_what_follows_changes_nothing_of_the_note() -> None:
-    longer = holding(
-        conversation(*TALK.transcript.messages, user(environment("/later"), "Go on."), message("user", "q"))
-    )
-    assert noted(over(chunk(longer, 0, 8), talk=longer, covered=8)) == noted(over(chunk(TALK, 0, 8), covered=8))
-
-
-def test_what_stands_anyway_is_not_said_again() -> None:
-    assert noted(whole(TALK)) == []
-    [note] = noted(over(chunk(TALK, 0, 8, carried=(0,)), covered=8))
-    assert CLAUDE not in note
-    assert noted(over(chunk(TALK, 0, 2, carried=(0,)), covered=2)) == []
-    pinned = TALK.with_pins((0,))
-    assert CLAUDE not in noted(over(chunk(pinned, 0, 8), talk=pinned, covered=8))[0]
-
-
-def test_a_view_without_the_note_is_found_and_is_given_it() -> None:
-    view = over(chunk(TALK, 0, 8), covered=8)
-    without = replace(view, parts=view.parts[1:])
-    assert problems(TALK, without, 1_000) == [Code.CLIENT_INSTRUCTIONS_MISSING]
-    again = with_carried_context(TALK, replace(without, tokens=view.tokens - carried_context(TALK, view.parts).tokens))
-    assert again == view
-    assert with_carried_context(TALK, view) is view
-    stale = replace(view, parts=(view.parts[0], Verbatim(0, 14)))
-    assert noted(with_carried_context(TALK, stale)) == []
-
-
-def test_what_pruning_leaves_out_is_said_again_and_paid_for() -> None:
-    view = prune(TALK, whole(TALK), 140, 140, cost, stub=False)
-    assert any(isinstance(part, Pruned) for part in view.parts)
-    assert CLAUDE in noted(view)[0]
-    assert view.tokens <= 140
-    assert problems(TALK, view, 140) == []
-    assert prune(TALK, whole(TALK), 1_000, 1_000, cost, stub=False) == whole(TALK)
-    last = holding(conversation(message("user", words(9))))
-    assert prune(last, whole(last), 5, 5, cost, stub=False) == whole(last)
-
-
 def test_an_older_block_is_paid_for_where_the_newest_stands_behind_what_is_left_out() -> None:
     """The message with the newest one stays; with what is before it left out, the older one has to be said again."""
     said = (user(environment("/old " * 20)), *turns(6, 30), user(environment("/new")), *turns(2, 30), user("Go on."))
@@ -269,15 +228,6 @@ def test_a_decision_says_what_there_was_no_room_for() -> None:
     assert CLAUDE in noted(fitting.view)[0]
 
 
-def test_fitting_spares_what_stands_for_good() -> None:
-    rules = f"{CLAUDE_CONTEXT}{words(60, 'kindness')}</system-reminder>"
-    talk = holding(conversation(user(rules, words(2_000, "page")), *turns(1), message("user", "q")), room=200)
-    [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
-    assert cut.texts[0] == rules
-    assert len(cut.texts[1]) < 2_000
-    assert problems(talk, fit(talk, whole(talk), 500, cost), 2_000) == []
-
-
 def test_a_summariser_is_not_shown_what_is_said_again() -> None:
     again = carried_context(TALK, over(chunk(TALK, 0, 8), covered=8).parts)
     first, second = TALK.transcript.messages[:2]
@@ -286,11 +236,6 @@ def test_a_summariser_is_not_shown_what_is_said_again() -> None:
     tight = holding(conversation(*TALK.transcript.messages), room=3)
     left = carried_context(tight, over(chunk(tight, 0, 8), talk=tight, covered=8).parts)
     assert tight.client_context.without_repeated(first, 0, left) is first
-
-
-def test_a_conversation_of_which_nothing_is_set_says_nothing_again() -> None:
-    plain = conversation(*TALK.transcript.messages)
-    assert noted(over(chunk(plain, 0, 8), talk=plain, covered=8)) == []
 
 
 # Results in one message with the user's words
@@ -308,48 +253,10 @@ def count_of(each: Message) -> int:
     return cost(each) or 3
 
 
-def test_the_floor_counts_the_users_own_words_alone() -> None:
-    talk = asked()
-    assert talk.floor == 3
-    assert talk.whole_floor == 506
-    plain = conversation(message("user", "Read both."))
-    assert plain.floor == plain.whole_floor == 2
-
-
-def test_results_in_the_last_user_message_are_fitted_and_his_words_are_not() -> None:
-    talk = asked(own=f"And {words(400, 'the second')}?")
-    view = fit(talk, whole(talk), 300, cost)
-    [cut] = [part for part in view.parts if isinstance(part, Altered)]
-    assert cut.index == 2
-    assert cut.texts[1] == talk.transcript.messages[2].texts[1]
-    assert "characters in all, shortened" in cut.texts[0]
-    assert problems(talk, view, 2_000) == []
-
-
 def test_an_own_word_less_is_a_changed_question() -> None:
     talk = asked()
     parts: tuple[Part, ...] = (Verbatim(0, 2), Altered(2, ("row", "And the?"), 3, "shortened"))
     assert problems(talk, View(parts, 3), 100) == [Code.LAST_USER_MESSAGE_CHANGED]
-
-
-def test_pinned_results_stay_as_they_are() -> None:
-    talk = asked().with_pins((2,))
-    assert fit(talk, whole(talk), 300, cost) == whole(talk)
-    assert talk.kept.whole == {0, 1, 2}
-    assert asked().kept.whole == {0}, "the task, which the turn began with"
-    assert asked().kept.messages == {0, 2}
-
-
-def test_results_beside_words_and_reminders_are_masked_and_these_are_not() -> None:
-    reminded = user(words(500, "row"), REMINDER, kind=Kind.RESULT, answers=("a",), beside=(1,))
-    call, answer = message("assistant", calls=["a"], tokens=3), message("assistant", "I see.")
-    for held, own in ((result(words(500, "row"), "Well?", own=[1]), "Well?"), (reminded, REMINDER)):
-        talk = conversation(message("user", "Read."), call, held, answer, message("user", "q"))
-        [(index, mask)] = Masks(talk.transcript, MaskPolicy(), cost).between(0, 4)
-        assert (index, mask.texts[1]) == (2, own)
-        assert "characters in all, shortened" in mask.texts[0]
-    assert reminded.result_places == (0,)
-    assert conversation(message("user", "q"), call, reminded).transcript.turn_starts == (0,)
 
 
 def test_what_is_too_large_to_stand_for_good_is_fitted_as_well() -> None:
@@ -357,42 +264,3 @@ def test_what_is_too_large_to_stand_for_good_is_fitted_as_well() -> None:
     talk = holding(conversation(user(large), *turns(1), message("user", "q")), room=100)
     [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
     assert "characters in all, shortened" in cut.texts[0]
-
-
-def passages(turns: int, said: str = "Passages for question {}.") -> list[Message]:
-    """A turn each with instructions for its question."""
-    return [
-        each
-        for turn in range(turns)
-        for each in (
-            message("user", f"Question {turn}?"),
-            message("system", f"{said.format(turn)} {words(40)}"),
-            message("assistant", f"Answer {turn}."),
-        )
-    ]
-
-
-def test_only_the_newest_of_the_same_beginning_stays_where_they_take_over_half_of_the_limit() -> None:
-    talk = conversation(message("system", "Be kind."), *passages(3), message("system", "Another rule."), *passages(1))
-    instructions = sum(map(talk.transcript.tokens_of, talk.transcript.messages.instruction_places))
-    assert talk.with_newest_instructions(2 * instructions) is talk
-    released = talk.with_newest_instructions(2 * instructions - 1)
-    assert released.superseded == {1, 4, 7}
-    assert released.transcript.messages.instruction_places == (9, 11)
-    assert all(released.transcript.messages[place].sealed for place in released.superseded), "quoted nowhere"
-    assert (released.tokens, released.chain.digests) == (talk.tokens, talk.chain.digests)
-    assert released.floor < talk.floor
-
-
-def test_instructions_that_begin_differently_stay() -> None:
-    talk = conversation(*passages(1), *passages(1, "The house rules, part {}."))
-    assert talk.with_newest_instructions(1) is talk
-
-
-def test_a_summary_that_carries_superseded_instructions_is_not_used() -> None:
-    talk = conversation(*passages(4))
-    released = talk.with_newest_instructions(1)
-    carrying, plain = chunk(talk, 0, 6, carried=(1, 4)), chunk(talk, 0, 6)
-    assert [found[2] for found in usable(talk, [carrying])] == [carrying]
-    assert [found[2] for found in usable(released, [carrying, plain])] == [plain]
-    assert {released.transcript.messages[place].kind for place in (1, 4, 7)} == {Kind.OTHER}

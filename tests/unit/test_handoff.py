@@ -27,46 +27,6 @@ def sections(text: str) -> dict[str, str]:
     return {heading: below.strip() for heading, _, below in (part.partition("\n") for part in parts)}
 
 
-def test_without_messages_it_holds_summaries_words_and_values_and_says_why_there_are_no_turns() -> None:
-    talk = conversation(*turns(4))
-    first = chunk(talk, 0, 2, values=("ORD-1",), user_words=(UserWords(1, "Never ship on Sundays."),))
-    text = written(chunks=[first, chunk(talk, 2, 4, values=("ORD-2", "ORD-1"))])
-    assert text.startswith("# Handoff of a conversation\n\n\tconversation: order-4711\n\tturns: 3\n\n")
-    found = sections(text)
-    assert list(found) == ["Goal and state", "What the user said", "Exact values", "Latest turns"]
-    assert found["Goal and state"] == (
-        "Notes on the messages 1 to 2:\n\n\tnotes on 0 to 2\n\nNotes on the messages 3 to 4:\n\n\tnotes on 2 to 4"
-    )
-    assert found["What the user said"].endswith("\n\n\tturn 1: Never ship on Sundays.")
-    assert found["Exact values"].endswith("\n\n\tORD-1\n\tORD-2")
-    assert found["Latest turns"] == ABSENT
-
-
-def test_with_messages_it_holds_what_no_summary_stands_for() -> None:
-    said = [*turns(3), message("user", "Never call before noon. Ship it."), message("assistant", "done")]
-    found = sections(written(*said, chunks=[chunk(conversation(*said), 0, 4)]))
-    latest = found["Latest turns"]
-    assert [line for line in latest.splitlines() if line.startswith("#")] == [
-        "### 5 user",
-        "### 6 assistant",
-        "### 7 user",
-        "### 8 assistant",
-    ]
-    assert "\n\n\tdone\n\n" in latest
-    assert latest.endswith(document.LAST_ANSWER)
-
-
-def test_the_last_turn_is_shown_though_a_summary_stands_for_its_beginning() -> None:
-    said = [message("user", "find it"), message("assistant", "looking"), message("assistant", "still looking")]
-    latest = sections(written(*said, chunks=[chunk(conversation(*said), 0, 2)]))["Latest turns"]
-    assert "\tfind it" in latest
-    assert "no room" not in latest
-
-
-def test_a_conversation_without_a_turn_is_shown_too() -> None:
-    assert "\thello" in sections(written(message("assistant", "hello")))["Latest turns"]
-
-
 @pytest.mark.parametrize(
     ("covered", "shown", "told"),
     [
@@ -95,11 +55,6 @@ def test_an_exit_status_tells_of_a_failure_too() -> None:
         replace(message("tool", "Error: of a thought", answers="c1"), sealed=True),
     ]
     assert sections(written(*said))["Last failure"].endswith("\n\tone is not two\n\texit code: 1")
-
-
-def test_a_failure_that_answers_no_call_stands_alone() -> None:
-    said = [message("user", "test it"), message("tool", "Error: gone", answers="c1")]
-    assert sections(written(*said))["Last failure"] == "### 2 tool\n\n\tError: gone"
 
 
 def test_long_texts_are_cut_in_their_middle() -> None:
@@ -169,8 +124,3 @@ def test_a_corrected_summary_stands_in_place_of_the_one_that_was_shown() -> None
     """The corrected one, and those behind it, are found by where they begin."""
     edited, second = chunk(TALK, 0, 4, id="edited"), chunk(TALK, 4, 6)
     assert stands([second], edited, second) == ["edited", "c4-6"]
-
-
-def test_behind_a_summary_that_was_deleted_none_stands() -> None:
-    first, third = chunk(TALK, 0, 2), chunk(TALK, 4, 6)
-    assert stands([first, third], first, third) == ["c0-2"]

@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 
 from app.conversation.identity import Chain
 from app.providers.ledger import Ledger
-from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import Price, PromptEstimate, Tariff, Tokens, cost, saved
@@ -97,19 +96,6 @@ def test_tokens_are_saved_where_an_answer_came(
 # Records
 
 
-def test_a_call_is_recorded_with_its_tokens_and_what_they_cost() -> None:
-    [record] = recorded(call(), price=PRICE)
-    assert record.tokens == Tokens(2_761, 100)
-    assert record.cost == pytest.approx(0.048915)
-    assert (record.price, record.saved, record.turn, record.request_id) == (PRICE, 2_300, 3, "req_1")
-
-
-def test_a_call_whose_usage_was_not_told_keeps_its_estimate() -> None:
-    [record] = recorded(call(tokens=Tokens()), price=PRICE)
-    assert (record.tokens, record.cost) == (Tokens(), None)
-    assert (record.estimated, record.forwarded, record.saved) == (5_000, 2_700, 2_300)
-
-
 def test_ids_grow_although_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((2_000_000_000_000_000_000, 1_000_000_000_000_000_000))
     monkeypatch.setattr("app.providers.ledger.time_ns", lambda: next(times))
@@ -134,19 +120,6 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
 
 
 # Prices
-
-
-def test_the_first_price_that_matches_holds() -> None:
-    settings = load(
-        prices=[
-            {"match": "gpt-4o-mini*", "prompt": 0.15, "completion": 0.6, "cached": 0.075},
-            {"match": "gpt-4o*", "prompt": 2.5, "completion": 10},
-        ]
-    )
-    mini, usual = Price(0.15, 0.6, 0.075), Price(2.5, 10)
-    assert settings.tariff_of("openai/gpt-4o-mini") == Tariff("openai/gpt-4o-mini", "settings", ((0, mini),))
-    assert settings.tariff_of("gpt-4o-2024-11-20") == Tariff("gpt-4o-2024-11-20", "settings", ((0, usual),))
-    assert settings.tariff_of("o3") is None
 
 
 # The provider's cache
@@ -209,55 +182,3 @@ def test_what_it_is_paid_to_keep_for_an_hour_is_believed_in_for_one() -> None:
 
 
 # What was saved
-
-LARGE = call(tokens=Tokens(5_000, 100, 4_000), forwarded=5_000, sizes=PromptEstimate(5_000, 5_000))
-"""A request that goes as it came."""
-
-
-def saved_by(*calls: Call, passed: float = 0.0) -> float | None:
-    """Of the last one, so many seconds after the others, in prompt tokens."""
-    now, store = [0.0], Kept()
-    kept: Any = store
-    tariff = Tariff("gpt-4o", "settings", ((0, Price(1, 5, cached=0.1)),))
-    ledger = Ledger(kept, lambda *_: tariff, Metrics(), lambda: now[0])
-    for each in calls:
-        if each is calls[-1]:
-            now[0] = passed
-        enter(ledger, each)
-    saved_cost = store.records[-1].saved_cost
-    return None if saved_cost is None else round(saved_cost * 1e6, 3)
-
-
-COMPACTED = call(
-    tokens=Tokens(1_500, 100, 500),
-    estimated=6_000,
-    forwarded=1_500,
-    chain=history(5),
-    sizes=PromptEstimate(6_000, 1_500),
-)
-
-
-def test_a_request_that_went_as_it_came_saved_nothing() -> None:
-    assert saved_by(LARGE) == 0.0
-
-
-def test_a_compaction_is_held_against_the_cache_that_it_broke() -> None:
-    """Whole it would have been 1,000 new tokens and 5,000 from the cache; 1,000 were new and 500 from the cache."""
-    assert saved_by(LARGE, COMPACTED) == 450.0
-
-
-def test_a_compaction_after_the_cache_is_gone_saves_all_that_it_leaves_out() -> None:
-    assert saved_by(LARGE, COMPACTED, passed=301) == 4_500.0
-
-
-def test_another_branch_says_nothing_about_the_cache() -> None:
-    assert saved_by({**LARGE, "chain": history(3, "other")}, COMPACTED) == 4_500.0
-    assert saved_by({**LARGE, "chain": history(6)}, COMPACTED) == 4_500.0
-
-
-def test_a_summary_saves_nothing_by_itself() -> None:
-    assert saved_by(call(purpose="summary", tokens=Tokens(1_000, 100), chain=None, sizes=None)) == -1_500.0
-
-
-def test_a_refused_call_saves_nothing_that_is_known() -> None:
-    assert saved_by(call(status=400, tokens=Tokens())) is None

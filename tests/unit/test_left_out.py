@@ -9,17 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.compactor import _initial_state
 from app.compaction.fallback import settle
-from app.compaction.planning_state import PlanningState, initial_state
+from app.compaction.planning_state import PlanningState
 from app.compaction.policy import Policy
 from app.compaction.user_words import HEADING, OmittedWords
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Note, Pruned, View
 from app.conversation.messages import Message
 from app.conversation.quoting import fence_of
-from tests.unit import worlds
-from tests.unit.conversations import budget, case, chunk, conversation, cost, count, message, sure, turns, words
+from tests.unit.conversations import budget, case, conversation, cost, count, message, sure, turns, words
 
 NO_SUMMARIES = Policy(strategy="none", mask=None, fit=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -84,44 +82,12 @@ def test_what_an_estimate_makes_too_large_is_sent_without() -> None:
     assert NEVER not in quoted(sent(replace(asked(talk), cost=dear)))
 
 
-def test_words_of_a_message_that_stays_are_not_said_again() -> None:
-    talk = conversation(*said(NEVER, TABS)).with_pins((0,))
-    assert NEVER not in quoted(sent(asked(talk)))
-    assert TABS in quoted(sent(asked(talk)))
-
-
-def test_a_window_of_turns_leaves_them_behind_its_stub() -> None:
-    policy = replace(NO_SUMMARIES, window_turns=2)
-    assert NEVER in quoted(sent(asked(conversation(*said(NEVER, number=5)), policy=policy)))
-
-
 def test_room_is_kept_for_them_however_full_the_payload_is() -> None:
     for number in range(60, 100):
         talk = conversation(*said(NEVER, number=number, size=10))
         view = sent(asked(talk, policy=NO_SUMMARIES, room=200))
         assert NEVER in quoted(view)
         assert view.tokens <= 1_000
-
-
-def test_they_do_not_stand_in_a_note_between_two_messages_of_the_assistant() -> None:
-    talk = conversation(*said(NEVER, number=2), *(message("assistant", words(300)) for _ in range(4)), QUESTION)
-    view = sent(asked(talk, policy=replace(NO_SUMMARIES, alternates=True)))
-    assert [NEVER in part.text for part in view.parts if isinstance(part, Note)].count(True) == 1
-
-
-def test_without_a_stub_or_where_the_policy_does_not_ask_nothing_is_said() -> None:
-    talk = conversation(*said(NEVER))
-    for quiet in (replace(NO_SUMMARIES, stub=False), replace(NO_SUMMARIES, user_words=False)):
-        made = initial_state(talk, quiet, budget(), cost, (), OmittedWords(talk, 40, count))
-        assert sent(made) == sent(case(talk, policy=quiet))
-    assert initial_state(talk, NO_SUMMARIES, budget(), cost, (), OmittedWords(talk, 40, count)).words
-
-
-def test_where_the_summaries_are_given_up_what_they_stood_for_is_read_as_well() -> None:
-    talk = conversation(*said(NEVER, number=20))
-    view = sent(replace(asked(talk), chunks=(chunk(talk, 0, 12, tokens=980),)))
-    assert not view.chunks
-    assert NEVER in quoted(view)
 
 
 def test_the_bytes_stay_while_the_same_messages_are_out() -> None:
@@ -162,8 +128,3 @@ def test_words_never_make_a_request_fail_that_fitted(seed: int) -> None:
     left = "\n".join(talk.transcript.messages[index].text for index in gone(view))
     for line in quoted(view).split("\n")[2:-1]:
         assert all(part.strip() in left for part in line.partition(": ")[2].split("[...]"))
-
-
-def test_a_request_has_words_for_a_stub() -> None:
-    talk = conversation(*said(NEVER))
-    assert sure(_initial_state(worlds.asked(talk)).words).tokens_of(0) >= count(NEVER)

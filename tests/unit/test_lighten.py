@@ -49,20 +49,6 @@ def in_words(view: View | None) -> list[int]:
     return [part.index for part in view.parts if isinstance(part, Altered) and part.media] if view else []
 
 
-def test_a_conversation_with_few_bytes_goes_as_it_came() -> None:
-    assert sent(conversation(*turns(3), message("user", "q"))).view is None
-    assert sent(conversation(*turns(9), message("user", "q")), most=0).view is None
-
-
-def test_the_oldest_pictures_give_way_until_the_rest_is_well_under_the_bound() -> None:
-    decision = sent(conversation(*turns(4), message("user", "q")))
-    assert decision.actions == ("masked",)
-    # 12,000 bytes are over the bound at the fourth picture; the rest is to have 6,000 at most, with all texts.
-    assert in_words(decision.view) == [0, 2, 4]
-    assert decision.view is not None
-    assert decision.view.tokens < 1_000 + 8 * 10
-
-
 def test_what_cannot_be_left_out_stays() -> None:
     asked = [*turns(1, 8_000), picture("user", 8_000)]
     assert in_words(sent(conversation(*asked)).view) == [0]

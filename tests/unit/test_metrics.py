@@ -9,10 +9,9 @@ from typing import get_args
 import pytest
 
 from app.compaction.chunks import Outcome
-from app.conversation.reasons import Code, because
 from app.proxy.exchange import RequestRecord
 from app.runtime.bounded import LogThrottle
-from app.telemetry.metrics import ANSWERED, CACHES, ENDS, REPORTED, Metrics, Sampler
+from app.telemetry.metrics import CACHES, ENDS, REPORTED, Metrics, Sampler
 from app.tokens.usage import Purpose, Tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
@@ -90,58 +89,10 @@ def test_every_outcome_of_a_compaction_and_every_status_of_a_payload_is_counted(
     assert set(numbers.values()) == {1}
 
 
-def test_a_compaction_that_failed_is_counted_by_its_first_reason_and_its_chunks_as_new() -> None:
-    metrics = Metrics()
-    why = (*because(Code.SUMMARISER_STATUS, "500"), *because(Code.SUMMARISER_PAUSED))
-    metrics.compacted("background", Outcome.FAILED, why, 2, 12.5)
-    metrics.compacted("summary", Outcome.MADE, (), 1, 0.5)
-    metrics.chunks["reused"].inc(4)
-    numbers = told(metrics)
-    assert numbers['steno_compaction_failures_total{reason="summariser_status"}'] == 1
-    assert numbers['steno_compaction_failures_total{reason="summariser_paused"}'] == 0
-    assert numbers['steno_compaction_duration_seconds_sum{purpose="background"}'] == 12.5
-    assert numbers['steno_compaction_duration_seconds_count{purpose="summary"}'] == 1
-    assert (numbers['steno_chunks_total{result="new"}'], numbers['steno_chunks_total{result="reused"}']) == (3, 4)
-
-
 def test_an_outcome_that_no_compaction_ends_with_counts_as_a_failure_and_fails_nothing() -> None:
     metrics = Metrics()
     metrics.compacted("message", Outcome.AWAITED, (), 0, 1.0)
     assert told(metrics)['steno_compactions_total{outcome="failed",purpose="summary"}'] == 1
-
-
-def test_a_summary_call_is_counted_as_answered_or_by_why_it_was_not() -> None:
-    metrics = Metrics()
-    metrics.summary_called()
-    metrics.summary_called(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
-    metrics.summary_called(because(Code.SUMMARY_EMPTY))  # Not the call's failure.
-    numbers = {series: n for series, n in told(metrics).items() if series.startswith("steno_summary_calls") and n}
-    assert numbers == {
-        f'steno_summary_calls_total{{result="{ANSWERED}"}}': 1,
-        'steno_summary_calls_total{result="summariser_upstream_timeout"}': 1,
-    }
-
-
-def test_an_estimate_is_compared_with_what_the_provider_reported() -> None:
-    metrics = Metrics()
-    metrics.called("message", Tokens(prompt=110), 0, estimated=100, forwarded=100, cost=0.25)
-    metrics.called("message", Tokens(), 0, estimated=100, forwarded=100)  # Nothing was reported.
-    numbers = told(metrics)
-    assert numbers['steno_estimate_ratio_bucket{le="1.1"}'] == 1
-    assert numbers['steno_estimate_ratio_bucket{le="1.05"}'] == 0
-    assert numbers["steno_estimate_ratio_count"] == 1
-    assert numbers['steno_cost_total{purpose="message"}'] == 0.25
-
-
-def test_durations_are_told_apart_by_route() -> None:
-    metrics = Metrics()
-    metrics.request_seconds["chat"].observe(0.02)
-    metrics.request_seconds["own"].observe(3.0)
-    numbers = told(metrics)
-    assert numbers['steno_request_duration_seconds_bucket{le="0.025",route="chat"}'] == 1
-    assert numbers['steno_request_duration_seconds_bucket{le="2.5",route="own"}'] == 0
-    assert numbers['steno_request_duration_seconds_sum{route="own"}'] == 3.0
-    assert numbers['steno_request_duration_seconds_count{route="passthrough"}'] == 0
 
 
 def test_gauges_have_the_latest_value_and_counters_the_growth_since_the_last_look() -> None:
@@ -157,12 +108,6 @@ def test_gauges_have_the_latest_value_and_counters_the_growth_since_the_last_loo
     assert {series for series in numbers if series.startswith("steno_cache_bytes")} == {
         f'steno_cache_bytes{{cache="{cache}"}}' for cache in CACHES
     }
-
-
-def test_tokens_that_were_added_are_not_counted_as_saved() -> None:
-    metrics = Metrics()
-    metrics.called("message", Tokens(prompt=10), saved=-5)
-    assert told(metrics)['steno_tokens_total{kind="saved",purpose="message"}'] == 0
 
 
 @pytest.mark.parametrize(

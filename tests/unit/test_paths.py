@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from app.formats.refusals import says_no_such_path
-from app.formats.registry import COUNTS, FORMAT_NAMES, FORMATS, UNCOMPACTED, format_at, key_headers, uncompacted
+from app.formats.registry import COUNTS, FORMAT_NAMES, FORMATS, format_at, key_headers
 
 CASES: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("paths.yaml").read_text("utf-8"))
-VERSION = ((b"anthropic-version", b"2023-06-01"),)
 BEARER, OWN = (b"authorization", b"Bearer sk"), (b"x-api-key", b"sk")
 
 
@@ -21,25 +20,10 @@ def test_each_address_is_of_one_api_or_of_none(target: str, expected: str | None
     assert format_at(target.encode()) == expected
 
 
-def test_a_header_tells_the_api_of_what_several_have_and_not_of_what_is_anothers() -> None:
-    assert format_at(b"/v1/models", VERSION) == "messages"
-    assert format_at(b"/v1/files", VERSION) == "messages"
-    assert format_at(b"/v1/responses", VERSION) == "responses"
-
-
 def test_every_format_has_a_name_and_its_own_path_among_its_paths() -> None:
     assert {format_.name for format_ in FORMATS} <= set(FORMAT_NAMES)
     assert all(format_at(format_.path) == format_.name for format_ in FORMATS)
     assert all(format_at(path) == name for path, name in COUNTS.items())
-
-
-def test_each_path_is_listed_once_and_found_with_slashes_and_query() -> None:
-    assert len({entry.name for entry in UNCOMPACTED}) == len(UNCOMPACTED)
-    found = uncompacted("POST", b"/v1/messages/count_tokens//?beta=true")
-    assert found is not None
-    assert found.name == "/v1/messages/count_tokens"
-    assert uncompacted("GET", b"/v1/messages/batches") is None
-    assert uncompacted("POST", b"/v1/messages/batches/b_1/cancel") is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, halves, split_span
+from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, split_span
 from app.compaction.planning_state import Path, build_view
 from app.compaction.policy import Strategy
 from app.compaction.view import Conversation
@@ -109,37 +109,11 @@ def test_of_a_giant_last_turn_no_more_stays_than_the_tail_is_filled_up_to() -> N
         assert choose_cut(talk, Path(), budget(tail_fill=fill), SETTINGS) == cut
 
 
-def test_a_giant_last_turn_keeps_its_user_message_and_the_newest_units_that_fit() -> None:
-    talk = agent_turn(6)
-    cut = choose_cut(talk, Path(), budget(), SETTINGS)
-    assert cut == 11  # Two units of 100 tokens each: three and the user message are over 0.30 L.
-    assert talk.transcript.carried(0, cut, cut) == (2,)
-
-
-def test_the_last_unit_always_stays() -> None:
-    assert choose_cut(conversation(*turns(3), message("user", words(900))), Path(), budget(), SETTINGS) == 6
-    assert choose_cut(conversation(*turns(4), QUESTION), Path((), 8, 20), budget(), SETTINGS) is None
-
-
-def test_mid_conversation_instructions_are_carried() -> None:
-    talk = conversation(*turns(1), message("developer", "be brief"), *turns(2, first=1), QUESTION)
-    assert talk.transcript.carried(0, 5, 5) == (2,)
-
-
 def test_the_question_of_a_turn_that_a_later_part_ends_is_summarised_with_it() -> None:
     talk = conversation(message("user", "long task"), *(message("assistant", words(50, f"s{n}")) for n in range(4)))
     assert talk.transcript.carried(0, 2, 3) == (0,)
     assert talk.transcript.carried(2, 3, 3) == ()
     assert talk.transcript.carried(0, 2, 5) == ()
-
-
-def test_a_compaction_extends_the_widest_path() -> None:
-    talk = conversation(*turns(12, size=40), QUESTION)
-    stored = [chunk(talk, 0, 4), chunk(talk, 4, 8)]
-    plan = sure(compaction(talk, *stored))
-    assert plan.base == widest_path(talk, stored)
-    assert plan.spans == (Span(8, 18),)
-    assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[8], talk.chain[18])
 
 
 SMALLER = conversation(*turns(1, size=50), *turns(3, size=75, first=1), QUESTION)
@@ -191,12 +165,6 @@ def test_a_compaction_is_made_where_it_is_worth_it(
 ) -> None:
     chunks = [chunk(talk, start, stop, tokens=tokens) for start, stop, tokens in stored]
     assert (compaction(talk, *chunks, limits=limits) is not None) is made
-
-
-def test_chunks_alone_over_their_share_are_folded() -> None:
-    plan = sure(compaction(FOUR_TURNS, *(chunk(FOUR_TURNS, n, n + 2, tokens=120) for n in (0, 2, 4, 6))))
-    assert plan.spans == ()
-    assert (plan.range.from_digest, plan.range.through_digest) == (FOUR_TURNS.chain[0], FOUR_TURNS.chain[6])
 
 
 # Parts
@@ -267,11 +235,6 @@ def test_no_part_ends_before_a_users_message_that_holds_results() -> None:
     assert {span.stop for span in spans} <= {*talk.transcript.cuts, 17}
 
 
-def test_half_a_span_is_about_half_its_tokens() -> None:
-    assert halves(TWENTY.transcript, Span(0, 6)) == (Span(0, 3), Span(3, 6))
-    assert halves(TWENTY.transcript, Span(0, 1)) == (Span(0, 1),)
-
-
 # A summary of everything before the tail
 
 
@@ -283,31 +246,7 @@ def test_a_summary_of_everything_reads_the_originals_or_what_the_last_one_lacks(
     assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[0], talk.chain[18])
 
 
-def test_a_summary_of_everything_counts_once_however_many_there_were() -> None:
-    """The chunks it takes the place of leave the view: they do not narrow the tail."""
-    talk = conversation(*turns(8, size=40), QUESTION)
-    base = Path((chunk(talk, 0, 4, tokens=300),), 4, 300)
-    assert choose_cut(talk, base, budget(), EVERYTHING) == 10
-    assert choose_cut(talk, base, budget(), SETTINGS) == 14
-
-
-@pytest.mark.parametrize(
-    "talk",
-    [
-        conversation(QUESTION),  # nothing stands before the last unit
-        conversation(*turns(1, size=40), message("user", words(950))),  # too little for a summary
-        conversation(*turns(1, size=60), message("user", words(650)), message("assistant", words(300))),  # frees little
-    ],
-)
-def test_where_little_can_be_summarised_no_summary_of_everything_is_made(talk: Conversation) -> None:
-    assert compaction(talk, limits=budget(2_000), strategy="rolling") is None
-
-
 CHECKPOINTS = budget(10_000, trigger=Trigger(10_000, since=1_000), tail_turns=0, tail=5_000)
-
-
-def test_a_checkpoint_is_made_between_turns_where_what_follows_does_not_fire_the_trigger() -> None:
-    assert choose_cut(agent_turn(9), Path(), CHECKPOINTS, EVERYTHING) == 2
 
 
 def test_inside_a_turn_half_of_what_may_follow_a_checkpoint_is_left() -> None:
@@ -316,12 +255,6 @@ def test_inside_a_turn_half_of_what_may_follow_a_checkpoint_is_left() -> None:
     cut = sure(choose_cut(talk, Path(), CHECKPOINTS, EVERYTHING))
     assert talk.transcript.tokens(cut) == 500
     assert talk.transcript.carried(0, cut, cut) == (2,)
-
-
-def test_a_unit_that_fires_the_trigger_by_itself_stays_all_the_same() -> None:
-    talk = conversation(*turns(3), QUESTION, message("assistant", words(1_500)))
-    assert choose_cut(talk, Path(), CHECKPOINTS, EVERYTHING) == 7
-    assert compaction(talk, limits=CHECKPOINTS, strategy="checkpoint") is None
 
 
 def test_a_history_of_many_parts_is_summarised_over_several_compactions() -> None:

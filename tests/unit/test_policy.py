@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.compaction.mask import MaskPolicy
-from app.compaction.policy import Policy, Strategy
+from app.compaction.policy import Policy
 from app.compaction.trim import SessionPruning
 from app.compaction.view import Conversation
 from tests.unit.conversations import budget, conversation, message, turns
 
 QUESTION = message("user", "the last question")
-CALLED = [message("user", "go"), message("assistant", calls=["c"]), message("tool", "4", answers="c"), QUESTION]
-MECHANICAL = Policy(strategy="none", mask=None)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "summarises"),
-    [("additive", True), ("full", True), ("checkpoint", True), ("rolling", True), ("window", False), ("none", False)],
-)
-def test_strategies_without_summaries_read_none(strategy: Strategy, summarises: bool) -> None:
-    assert Policy(strategy=strategy, mask=None).summarises == summarises
 
 
 def test_a_history_at_the_trigger_is_left_alone_and_one_token_more_is_not() -> None:
     assert Policy().leaves_alone(conversation(message("user", tokens=700)), budget())
     assert not Policy().leaves_alone(conversation(message("user", tokens=701)), budget())
-
-
-@pytest.mark.parametrize(
-    ("policy", "quiet"),
-    [
-        (Policy(fade=True, mask=None), 799),
-        (Policy(mask=MaskPolicy(pressure=0.60)), 599),
-        (Policy(mask=MaskPolicy(pressure=None)), 900),
-    ],
-)
-def test_each_stage_has_something_to_do_from_its_own_threshold_on(policy: Policy, quiet: int) -> None:
-    limits = budget(trigger=900)
-    assert policy.leaves_alone(conversation(message("user", tokens=quiet)), limits)
-    assert not policy.leaves_alone(conversation(message("user", tokens=quiet + 1)), limits)
-
-
-def test_a_window_of_turns_counts_them() -> None:
-    window = Policy(strategy="window", mask=None, window_turns=2)
-    assert window.leaves_alone(conversation(*turns(2), QUESTION), budget())
-    assert not window.leaves_alone(conversation(*turns(3), QUESTION), budget())
 
 
 def test_session_pruning_goes_by_the_fill_in_characters() -> None:
@@ -54,13 +22,6 @@ def test_session_pruning_goes_by_the_fill_in_characters() -> None:
     for size, quiet in ((119, True), (120, False)):
         talk = conversation(message("user", "x" * size))
         assert adaptive.leaves_alone(talk, budget(100, trigger=1_000)) is quiet
-
-
-def test_aggressive_session_pruning_leaves_a_history_without_results_alone() -> None:
-    aggressive = Policy(strategy="none", mask=None, session_pruning=SessionPruning(mode="aggressive"))
-    assert aggressive.leaves_alone(conversation(*turns(2), QUESTION), budget())
-    assert not aggressive.leaves_alone(conversation(*CALLED), budget())
-    assert MECHANICAL.leaves_alone(conversation(*CALLED), budget())
 
 
 def test_a_history_that_is_surely_small_is_not_counted() -> None:

@@ -7,9 +7,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Shares, Window, budget_for
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
-from app.compaction.verify import coverage_of, problems
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
-from app.conversation.reasons import Code
 from app.tokens.calibration import Line
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
@@ -32,12 +30,6 @@ def talk() -> Conversation:
 
 def summarised(talk: Conversation) -> View:
     return View((Summary(chunk(talk, 0, SUMMARISED)), Verbatim(SUMMARISED, LAST + 1)), 100)
-
-
-def quoting(*quoted: int) -> View:
-    note = Recalled(quoted, "a quotation", 7)
-    rest = (Verbatim(SUMMARISED, LAST), note, Verbatim(LAST, LAST + 1))
-    return View((Summary(chunk(talk(), 0, SUMMARISED)), *rest), 100)
 
 
 def recalled_by(line: Line) -> View:
@@ -66,17 +58,6 @@ def test_a_view_keeps_to_its_target_or_not_whatever_the_calibration_learns() -> 
             ]
             first, second = (with_recalled(asked, view, Recollection(asked), policy, each, cost) for each in budgets)
             assert first.recalled == second.recalled
-
-
-def test_the_coverage_says_whose_messages_are_quoted_and_where() -> None:
-    parts = coverage_of(talk(), quoting(3, 5))
-    assert [part["kind"] for part in parts] == ["instructions", "summarized", "verbatim", "recalled", "verbatim"]
-    assert parts[3] == {"kind": "recalled", "messages": [3, 5], "tokens": 7}
-
-
-@pytest.mark.parametrize(("quoted", "wrong"), [((3, 5), []), ((3, SUMMARISED), [Code.QUOTED_AND_SENT])])
-def test_what_is_sent_is_not_quoted_too(quoted: tuple[int, ...], wrong: list[Code]) -> None:
-    assert problems(talk(), quoting(*quoted), 1_000) == wrong
 
 
 @pytest.mark.parametrize(("spare", "kept"), [(0, 2), (-1, 1)])

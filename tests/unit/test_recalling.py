@@ -17,7 +17,6 @@ from app.compaction.chunks import UserWords
 from app.compaction.recall import (
     AFTER,
     OPENING,
-    VALUES_OPENING,
     WIDE,
     RecallPolicy,
     Recollection,
@@ -32,7 +31,6 @@ from app.compaction.view import (
     Note,
     Part,
     Pinned,
-    Pruned,
     Recalled,
     Summary,
     Verbatim,
@@ -142,13 +140,6 @@ def test_an_answer_that_says_little_is_looked_for_by_the_message_before_it() -> 
     assert "kestrel" not in quoted(recall(asked, summarised(asked, 40))), "it says enough"
 
 
-@pytest.mark.parametrize("question", ["Is a zeppelin faster?", "I like my new zeppelin of balsa wood a lot."])
-def test_where_nothing_matches_the_view_is_the_same_object(question: str) -> None:
-    asked = talk(user("The kestrel nests behind the chapel."), question=question)
-    view = summarised(asked, 40)
-    assert recall(asked, view) is view
-
-
 @pytest.mark.parametrize(
     ("question", "found"),
     [
@@ -162,27 +153,6 @@ def test_who_states_something_needs_more_of_a_match_than_who_asks(question: str,
     early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
     asked = talk(*early, question=question)
     assert bool(quoted(recall(asked, summarised(asked, 40)))) == found
-
-
-def test_without_anything_left_out_or_anybody_asking_nothing_is_read() -> None:
-    asked = talk(question="Where?")
-    known = Recollection(asked)
-    view = View((Verbatim(0, len(asked.transcript)),), 100)
-    assert recall(asked, view, known=known) is view
-    silent = conversation(*(assistant(text) for text in FILLER))
-    view = summarised(silent, 3)
-    assert recall(silent, view, known=known) is view
-    assert len(known.index) == 0
-    first = conversation(user("Where is the kestrel?"), assistant("There."), user("Hm?"))
-    view = View((Verbatim(0, 1), Pruned(1, 2), Verbatim(2, 3)), 100)
-    assert recall(first, view) is view
-
-
-def test_what_follows_a_question_is_found_before_what_repeats_it() -> None:
-    asking, answering = "What did the kestrel eat behind the chapel?", "Two mice and a lizard, by noon."
-    asked = talk(user(asking), assistant(answering), question="What did the kestrel eat?")
-    brief = RecallPolicy(max_tokens=42)
-    assert quoted(recall(asked, summarised(asked, 40), brief)) == f"2 assistant: {answering}"
 
 
 def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_first() -> None:
@@ -239,53 +209,7 @@ def test_a_wide_note_stays_only_before_a_turn_that_is_about_as_large() -> None:
         assert bool(notes(recall(asked, view))) == stays
 
 
-def test_a_long_question_is_read_at_its_beginning_and_its_end() -> None:
-    early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
-    for question, found in (("the kestrel? " + " " * 9_000, True), (" " * 4_500 + "kestrel?" + " " * 4_500, False)):
-        asked = talk(*early, question=question)
-        assert ("kestrel" in quoted(recall(asked, summarised(asked, 40)))) == found
-
-
 # How it is quoted
-
-
-def test_quotations_stand_before_the_question_in_order_with_position_and_speaker() -> None:
-    call = ToolCall("c", "find_bird", '{"bird": "kestrel"}')
-    named = replace(user("A kestrel, says Ben."), name="Ben Doe")
-    early = (
-        named,
-        assistant("Kestrel it is.", call),
-        message("tool", "kestrel: chapel", answers="c"),
-        assistant("A kestrel at the chapel."),
-        replace(message("tool", "Seen: kestrel", answers=""), answers=()),
-    )
-    asked = talk(*early, question="Where is the kestrel?")
-    view = recall(asked, summarised(asked, 40), RecallPolicy(max_ratio=0.9))
-    assert isinstance(view.parts[-2], Recalled)
-    assert view.parts[-1] == Verbatim(len(asked.transcript) - 1, len(asked.transcript))
-    lines = quoted(view).split("\n")
-    wanted = [
-        "1 user Ben_Doe: A kestrel, says Ben.",
-        "2 assistant: Kestrel it is.",
-        '2 assistant calls find_bird: {"bird": "kestrel"}',
-        "3 tool find_bird: kestrel: chapel",
-        "4 assistant: A kestrel at the chapel.",
-        "5 tool: Seen: kestrel",
-    ]
-    assert [line for line in lines if line in wanted] == wanted
-
-
-def test_neighbouring_passages_of_a_message_are_quoted_as_one_piece() -> None:
-    text = " ".join(f"Kestrel {n} nests behind chapel {n}." for n in range(1, 61))
-    asked = talk(user(text), question="Where do the kestrels of the chapel nest?", fillers=300)
-    found = quoted(recall(asked, summarised(asked, 280), RecallPolicy(max_ratio=0.13, max_tokens=280)))
-    line = max((line for line in found.split("\n") if line.startswith("1 user")), key=len)
-    heading, _, piece = line.partition(": ")
-    assert heading == "1 user, in part"
-    assert piece in text
-    assert len(piece) > 480, "two passages and more"
-    whole = quoted(recall(asked, summarised(asked, 280), RecallPolicy(max_ratio=0.9)))
-    assert f"1 user: {text}" in whole
 
 
 def test_never_quotes_what_is_sent_sealed_thought_or_an_instruction() -> None:
@@ -310,19 +234,6 @@ def test_never_quotes_what_is_sent_sealed_thought_or_an_instruction() -> None:
         assert f"chapel {number}" not in quoted(found)
 
 
-def test_of_what_is_shortened_only_what_is_cut_is_quoted() -> None:
-    head, cut = "The kestrel nests " * 30, "and the kestrel sleeps in Turku. " * 20
-    call = ToolCall("c", "find", '{"bird": "kestrel"}')
-    early = (user("Find it."), assistant("", call), message("tool", head + cut, answers="c"))
-    asked = talk(*early, then=(user("Hm."),), question="The kestrel sleeps in Turku?")
-    last = len(asked.transcript)
-    view = View((Verbatim(0, 2), Altered(2, (head,), 10, "masked"), Verbatim(3, last)), 100)
-    found = quoted(recall(asked, view))
-    assert "3 tool find, in part: " in found
-    assert "sleeps in Turku" in found
-    assert head[:100] not in found
-
-
 def test_what_stands_among_the_users_words_is_not_quoted_again() -> None:
     kept, lost = "The kestrel nests in Turku.", "The kestrel nests behind the chapel."
     asked = talk(user(kept), assistant(kept), user(lost), question="Where does the kestrel nest?")
@@ -333,55 +244,7 @@ def test_what_stands_among_the_users_words_is_not_quoted_again() -> None:
     assert f"3 user: {lost}" in found
 
 
-@pytest.mark.parametrize(
-    ("calls", "found"), [(None, False), (((0, '{"bird": "kestrel"}'),), False), (((0, '{"_shortened": "k"}'),), True)]
-)
-def test_arguments_that_stand_in_a_shortened_message_are_not_quoted(calls: Any, found: bool) -> None:
-    early = (
-        user("Find it."),
-        assistant("", ToolCall("c", "find", '{"bird": "kestrel"}')),
-        message("tool", "ok", answers="c"),
-    )
-    asked = talk(*early, then=(user("Hm."),), question="Find which bird: kestrel?")
-    view = View((Verbatim(0, 1), Altered(1, (), 3, "truncated", calls), Verbatim(2, len(asked.transcript))), 100)
-    assert ("kestrel" in quoted(recall(asked, view))) == found
-
-
-@pytest.mark.parametrize("part", ["carried", "altered", "verbatim"])
-def test_the_note_stands_before_the_unit_of_its_message_whatever_that_is_in_the_view(part: str) -> None:
-    asked = talk(user("The kestrel nests behind the chapel."), question="Where does the kestrel nest?")
-    start, last = len(asked.transcript) - 1, len(asked.transcript)
-    ends: dict[str, tuple[Part, ...]] = {
-        "carried": (Carried(start),),
-        "altered": (Altered(start, ("x",), 1, "truncated"),),
-        "verbatim": (Verbatim(30, last),),
-    }
-    stop = 30 if part == "verbatim" else start
-    view = View((Pruned(0, stop), *ends[part]), 100)
-    found = with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
-    assert isinstance(found.parts[-2], Recalled)
-
-
 # The same everywhere
-
-
-def agent(steps: int, question: str = "Where does the kestrel nest?") -> Conversation:
-    said: list[Message] = []
-    for step in range(steps):
-        call = ToolCall(f"s{step}", "look", f'{{"place": {step}}}')
-        said += [assistant("", call), message("tool", f"nothing at {step}", answers=f"s{step}")]
-    early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
-    return talk(*early, then=(user(question), *said))
-
-
-def test_a_recollection_is_of_a_history_that_goes_on_and_of_no_other() -> None:
-    asked = agent(2)
-    known = Recollection(asked)
-    recall(asked, summarised(asked, 40), known=known)
-    assert known.size > 0
-    assert known.is_of(agent(4))
-    assert not known.is_of(talk(user("Quite another."), question="Where?"))
-    assert not known.is_of(conversation(user("The kestrel nests behind the chapel.")))
 
 
 def test_a_recollection_in_another_language_is_not_read_on() -> None:
@@ -396,19 +259,6 @@ def test_a_recollection_in_another_language_is_not_read_on() -> None:
     )
     assert not known.is_of(went_on)
     assert Recollection(went_on).is_of(went_on)
-
-
-def test_other_forms_of_the_view_have_notes_of_their_own() -> None:
-    asked = agent(1)
-    known = Recollection(asked)
-    for view, policy in (
-        (summarised(asked, 40), ROOMY),
-        (summarised(asked, 38), ROOMY),
-        (summarised(asked, 40), RecallPolicy(max_ratio=0.03)),
-        (summarised(asked, 40, history_length=44), ROOMY),
-        (summarised(asked, 40), ROOMY),
-    ):
-        assert recall(asked, view, policy, known) == recall(asked, view, policy)
 
 
 # Earlier turns
@@ -468,13 +318,6 @@ def test_once_the_room_is_used_nothing_is_quoted_where_turns_are_long() -> None:
         assert [part.start for part in before if isinstance(part, Verbatim)] == places
 
 
-def test_no_passage_is_quoted_twice() -> None:
-    asked = turns_about(1, 200)
-    more = conversation(*asked.transcript.messages, assistant("x " * 300), user("kestrel kestrelq kestrelx kestrelz?"))
-    view = recall(more, summarised(more, 42, history_length=43))
-    assert "\n".join(note.text for note in notes(view)).count("Our kestrel kestrelq") == 1
-
-
 def test_the_prefix_stays_from_turn_to_turn_but_for_the_last_note() -> None:
     whole = turns_about(4, 200)
     stop = 8 + 40
@@ -508,15 +351,6 @@ def test_what_costs_more_together_is_shortened_until_it_fits() -> None:
         assert all(dear(own_message(note.text)) == note.tokens <= WIDE * ratio * LIMIT for note in notes(view))
 
 
-def test_a_passage_that_does_not_fit_leaves_its_room_to_a_smaller_one() -> None:
-    early = (
-        user("The kestrel nests behind the chapel, " + "as I said, " * 20),
-        assistant("A kestrel nests by the mill."),
-    )
-    asked = talk(*early, question="Where does the kestrel nest?")
-    assert quoted(recall(asked, summarised(asked, 40), RecallPolicy(max_tokens=45))).startswith("2 assistant: ")
-
-
 @given(st.integers(0, LIMIT), st.sampled_from((0.05, 0.2, 0.5)), st.integers(1, 12))
 def test_a_view_that_keeps_to_its_target_nearly_does_with_all_that_is_recalled(
     tokens: int, ratio: float, birds: int
@@ -547,48 +381,6 @@ def values_of(view: View) -> list[str]:
     made = [part for part in view.parts if isinstance(part, Note) and part.kind == "exact_values"]
     assert len(made) <= 1
     return made[0].text.split("\n")[2:-1] if made else []
-
-
-def test_values_of_the_latest_messages_left_out_stand_behind_the_summaries() -> None:
-    asked = shop()
-    view = recall(asked, summarised(asked, 40))
-    assert values_of(view) == ["order QX-8127", "mail jo@example.org: amount 24.90 EUR"]
-    note = view.parts[1]
-    assert isinstance(note, Note)
-    assert note.text.startswith(f"{VALUES_OPENING}\n<values ")
-    assert view.recalled == (note,)
-    assert view.actions == ("summarized", "recalled")
-    assert view.tokens == 100 + note.tokens
-
-
-@pytest.mark.parametrize("left", [Altered(5, ("cut",), 1, "shortened"), Pruned(5, 6, "repaired")])
-def test_values_stand_behind_what_is_carried_though_it_was_shortened_or_left_out(left: Part) -> None:
-    """Before it they might stand between a call and its result."""
-    asked = shop()
-    summary = Summary(chunk(asked, 0, 40, carried=(4, 5)))
-    view = View((summary, Carried(4), left, Pruned(40, 42), Verbatim(42, len(asked.transcript))), 100)
-    found = with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
-    assert [type(part) for part in found.parts] == [Summary, Carried, type(left), Pruned, Note, Verbatim]
-
-
-def test_without_calls_or_summaries_there_are_no_values() -> None:
-    plain = talk(user("Mail jo@example.org about QX-8127."), then=(user("Hm."),), question="Thanks.")
-    view = summarised(plain, 12)
-    assert recall(plain, view) is view
-    asked = shop()
-    masked = View((Verbatim(0, 2), Altered(2, ("m",), 1, "masked"), Verbatim(3, len(asked.transcript))), 100)
-    assert values_of(recall(asked, masked)) == []
-    everything = View((Summary(chunk(asked, 0, 3)), Pinned(0, 3), Verbatim(3, len(asked.transcript))), 100)
-    assert with_recalled(asked, everything, Recollection(asked), ROOMY, budget(LIMIT), cost) is everything
-
-
-def test_values_that_a_mask_takes_are_listed_and_those_that_it_leaves_are_not() -> None:
-    asked = shop()
-    for left, listed in (("m", ["mail jo@example.org: amount 24.90 EUR"]), ("mail jo@example.org, 24.90 EUR", [])):
-        masked = Altered(2, (left,), 1, "masked")
-        parts = (Summary(chunk(asked, 0, 2)), Pinned(0, 2), masked, Verbatim(3, len(asked.transcript)))
-        found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
-        assert values_of(found) == listed
 
 
 @pytest.mark.parametrize(

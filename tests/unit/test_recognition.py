@@ -38,25 +38,6 @@ def test_a_history_nobody_knows_gets_the_same_id_from_every_replica() -> None:
     assert first[1] is None
 
 
-def test_the_next_turn_continues_the_conversation() -> None:
-    grown = conversation(*turns(3), message("user", "next"))
-    assert identified(grown, *seen(conversation(*ASKED))) == ("conv", None)
-
-
-def test_an_agents_next_step_continues_the_conversation() -> None:
-    step = [message("assistant", calls=["a"]), message("tool", "r", answers="a")]
-    assert identified(conversation(*ASKED, *step), *seen(conversation(*ASKED))) == ("conv", None)
-
-
-def test_a_regenerated_answer_continues_the_conversation() -> None:
-    assert identified(conversation(*ASKED), *seen(conversation(*ASKED))) == ("conv", None)
-
-
-def test_an_edited_last_question_continues_the_conversation() -> None:
-    edited = [*ASKED[:4], message("user", "asked differently")]
-    assert identified(conversation(*edited), *seen(conversation(*ASKED))) == ("conv", None)
-
-
 def test_an_older_branch_is_a_new_conversation_that_knows_where_it_came_from() -> None:
     branch = conversation(*turns(1), message("user", "asked differently"))
     old = seen(conversation(*turns(2)[:3]), tip=9)

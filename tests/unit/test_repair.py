@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.planning_state import Path, build_view
 from app.compaction.verify import GAP, problems, repair, separated
 from app.compaction.view import Altered, Note, Part, Pinned, Pruned, Summary, Verbatim, View, whole
 from app.conversation.messages import Message
@@ -97,14 +96,6 @@ def test_what_is_paired_or_was_just_sent_stays_as_it_is(said: list[Message]) -> 
     assert problems(talk, view, 10_000) == []
 
 
-def test_the_tokens_are_those_of_what_is_left() -> None:
-    talk = conversation(USER, caller("a", "b", text="I look."), result("a", "r r"), result("x", "r r r"), USER)
-    assert repair(talk, whole(talk), cost).tokens == 1 + 2 + 2 + 1
-    carried = conversation(result("x", "r r r"), DONE, USER, DONE, USER)
-    view = build_view(carried, Path((chunk(carried, 0, 2, carried=(0,)),), 2, 20 + 3))
-    assert repair(carried, view, cost).tokens == view.tokens - 3
-
-
 def test_arguments_that_were_cut_before_stay_cut() -> None:
     talk = conversation(USER, caller("a", "b"), result("b"), USER)
     cut = Altered(1, (), 3, "faded", ((0, '{"x": 0}'), (1, '{"y": 0}')))
@@ -112,23 +103,6 @@ def test_arguments_that_were_cut_before_stay_cut() -> None:
     left = repair(talk, view, cost)
     assert left.parts[1] == Altered(1, (), 0, "repaired", ((1, '{"y": 0}'),))
     assert left.tokens == 3
-
-
-def test_one_half_of_a_pair_goes_with_the_other() -> None:
-    talk = conversation(USER, caller("a"), USER, result("a"), DONE, LOOK, DONE, result("a"), USER)
-    view = View((Pruned(0, 2), Verbatim(2, 7), Pruned(7, 8), Verbatim(8, 9)), 8)
-    look = Altered(5, ("I look.",), 2, "repaired", ())
-    parts = (Pruned(0, 2), Verbatim(2, 3), gone(3), Verbatim(4, 5), look, Verbatim(6, 7), Pruned(7, 8), Verbatim(8, 9))
-    for orphans in (True, False):
-        assert repair(talk, view, cost, orphans=orphans).parts == parts
-    assert problems(talk, repair(talk, view, cost), 100) == []
-
-
-def test_a_pair_around_a_summary_stays() -> None:
-    talk = conversation(USER, caller("a"), result("a"), USER)
-    made = chunk(talk, 0, 1)
-    summed = build_view(talk, Path((made,), 1, 20))
-    assert repair(talk, summed, cost) == summed
 
 
 def test_a_message_that_loses_its_calls_goes_without_signed_thoughts() -> None:

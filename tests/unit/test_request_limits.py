@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 import structlog
 
-from app.errors import InvalidRequest
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
 from app.proxy.exchange import Services
-from app.proxy.request import MOST_GUESSED, event_shape, parse_request, read_preset
+from app.proxy.request import MOST_GUESSED
 from app.settings import load
 from tests.e2e import running
 
@@ -30,20 +29,6 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Services:
 def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, bytes] | None = None) -> tuple[Any, ...]:
     body = f'{{"model":"{model}","messages":[{{"role":"user","content":"hello"}}]{more}}}'
     return FORMATS[0].read(body.encode()), Caller(tenant, [header] if header else [], FORMATS[0])
-
-
-@pytest.mark.parametrize(
-    ("said", "allowed"), [("on", True), ("true", True), ("1", True), ("off", False), ("False", False), ("0", False)]
-)
-def test_a_header_switches_compactions_and_quotations(said: str, allowed: bool) -> None:
-    for name in (b"x-context-compaction", b"x-context-recall"):
-        assert asked("one", header=(name, said.encode()))[1].allows(name) is allowed
-
-
-@pytest.mark.parametrize(("said", "allowed"), [("true", True), ("false", False)])
-async def test_a_body_switches_quotations(services: Services, said: str, allowed: bool) -> None:
-    wire, caller = asked("one", more=f',"context":{{"recall":{said}}}')
-    assert (await parse_request(services, wire, caller, "req", remember=False)).recalls is allowed
 
 
 async def measured(services: Services, *request: Any) -> Any:
@@ -70,27 +55,3 @@ async def test_a_model_that_nobody_knows_is_said_once_with_what_to_do(services: 
     assert {"upstream", "model", "window", "remedy"} <= set(said[0])
     assert "context_window" in said[0]["remedy"]
     assert len(said) == MOST_GUESSED
-
-
-STREAMED = FORMATS[0].read(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}')
-
-
-def shape(*said: bytes) -> str:
-    headers = [(b"x-context-events", each) for each in said]
-    return event_shape(STREAMED, Caller("one", headers, FORMATS[0]), "start")
-
-
-def test_a_header_names_the_shape_of_events() -> None:
-    assert (shape(), shape(b"CHUNK"), shape(b"off")) == ("start", "chunk", "off")
-
-
-@pytest.mark.parametrize("said", [b"zzz", b""])
-def test_a_shape_that_there_is_not_is_refused(said: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="must be one of chunk, start, comment, off; it is"):
-        shape(said)
-
-
-@pytest.mark.parametrize("name", ["", "libre", 5, False])
-def test_a_preset_that_there_is_not_is_refused(name: object) -> None:
-    with pytest.raises(InvalidRequest, match="Known: "):
-        read_preset(name)

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
-from msgspec.structs import replace
 from pydantic_core import to_jsonable_python
 
 from app.compaction.budget import Shares
 from app.compaction.policy import Policy
-from app.compaction.recall import RecallPolicy
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
 from app.settings.policies import AppliedPolicy, Policies, apply_preset
-from app.settings.presets import LIBRECHAT_UPDATE_PROMPT, PRESET_NAMES, PRESETS, PresetName
+from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 from app.settings.refusals import REMOVED
 from app.settings.types import Section
 from app.store.engine import read_url
@@ -187,28 +185,6 @@ def test_prices_may_be_null_in_the_environment_and_in_the_file(tmp_path: Path, m
     assert load().prices is None
 
 
-def test_no_share_is_no_recall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0")
-    assert applied_in(load()).policy == replace(Policy(), recall=None)
-    monkeypatch.setenv("STENO_COMPACTION__PRESET", "rolling")
-    monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0.1")
-    policy = applied_in(load()).policy
-    assert (policy.cost_gate, policy.recall) == (None, RecallPolicy(0.1))
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"compaction": {"preset": "librechat"}}, LIBRECHAT_UPDATE_PROMPT),
-        ({"compaction": {"preset": "librechat"}, "summary": {"prompt": "Keep numbers."}}, ""),
-        ({"compaction": {"preset": "rolling"}}, ""),
-    ],
-)
-def test_an_operators_prompt_is_for_updates_too(settings: dict[str, Any], expected: str) -> None:
-    loaded = load(**settings)
-    assert Policies(loaded).of("gpt-4o").update_prompt == expected
-
-
 # Precedence
 
 
@@ -289,12 +265,6 @@ def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, mo
     settings = load()
     assert (settings.compaction.tail.turns, settings.compaction.trigger.tokens) == (4, 0)
     assert settings.summary == Settings.model_fields["summary"].default
-
-
-@pytest.mark.parametrize(("given", "cap"), [({}, 160_000), ({"tokens": 0}, None), ({"tokens": 90_000}, 90_000)])
-def test_the_triggers_tokens_are_a_cap_and_zero_is_none(given: dict[str, Any], cap: int | None) -> None:
-    settings = load(compaction={"trigger": given})
-    assert Policies(settings).of("m").shares.cap == cap
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)

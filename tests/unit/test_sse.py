@@ -15,7 +15,6 @@ from app.formats.answers import ContextMembers
 from app.formats.chat_completions.answers import CompactionEvents, CompletionEditor
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
-from app.formats.usage import usage_of
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
@@ -144,13 +143,6 @@ def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> Non
     assert begun(hides_usage=True).quiet(many, 0) == 0
 
 
-def test_content_is_seen_in_data_of_several_lines() -> None:
-    editor = editor_of()
-    for said, has_content in (("", False), ("a", True)):
-        editor.edit(b'data: {"choices":\ndata: [{"delta":{"content":"%b"}}]}\n\n' % said.encode())
-        assert editor.has_content is has_content
-
-
 def begun(**options: Any) -> CompletionEditor:
     """The editor of a stream that has begun."""
     editor = editor_of(**options)
@@ -211,17 +203,6 @@ def test_what_the_provider_called_its_answer_is_told_once() -> None:
     assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
 
 
-def test_a_frame_that_is_no_chunk_is_given_no_head() -> None:
-    assert editor_of(b"", b"", sent=OURS).edit(event(b'{"ping":1}')) == event(b'{"ping":1}')
-
-
-def test_other_choices_keep_their_role() -> None:
-    given = [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {"role": "a"}}, {"index": 0}]
-    frame = event(json.dumps({"id": "u", "choices": given}).encode())
-    choices = json.loads(editor_of(b"", b"", sent=OURS).edit(frame)[6:])["choices"]
-    assert choices == [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {}}, {"index": 0}]
-
-
 def usage_frames() -> list[bytes]:
     """A stream that was asked for its usage: null in each chunk, and a chunk of its own behind the end."""
     content = b'{"id":"1","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":%b}],"usage":null}'
@@ -241,29 +222,3 @@ def test_a_usage_is_taken_out_wherever_it_stands(usage: bytes, choices: bytes) -
     editor = editor_of(b"", b"", hides_usage=True)
     for frame in (usage_frames()[0], event(b'{"choices":%b,"usage":%b}' % (choices, usage))):
         assert b"usage" not in editor.edit(frame)
-
-
-@pytest.mark.parametrize(("reason", "full"), [(b"model_context_window_exceeded", True), (b"length", False)])
-def test_an_end_that_the_window_brought_is_remembered_with_what_was_written(reason: bytes, full: bool) -> None:
-    editor = editor_of(b'"a":1', b'"b":2')
-    deltas = (
-        b'{"role":"assistant","content":""}',
-        b'{"content":"a \\"b\\" c"}',
-        b'{"reasoning_content" : "why"}',
-        b'{"tool_calls":[{"index":0,"function":{"name":"read","arguments":"{}"}}]}',
-    )
-    for delta in deltas:
-        editor.edit(event(b'{"choices":[{"index":0,"delta":%b,"finish_reason":null}]}' % delta))
-    editor.edit(event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"%b"}]}' % reason))
-    editor.edit(event(b'{"choices":[],"usage":null}'))
-    assert editor.window_full == full
-    assert editor.has_content
-
-
-def test_a_whole_answer_is_told_everything_at_its_end_and_says_what_it_cost() -> None:
-    editor = editor_of()
-    choice = b'{"index":0,"message":{},"finish_reason":"model_context_window_exceeded"}'
-    body = b'{ "choices":[' + choice + b'], "usage":{"prompt_tokens":7} }'
-    assert editor.whole(body) == body[:-2] + b"," + FINISH + b" }"
-    assert editor.usage == usage_of({"prompt_tokens": 7})
-    assert (editor.window_full, editor.has_content, editor.complete) == (True, False, True)

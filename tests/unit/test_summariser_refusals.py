@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -31,16 +30,6 @@ async def ask(upstream: Upstream, model: str = "m", tracer: Tracer | None = None
     return await Summariser(5.0, {}, tracer=tracer).ask(
         request, [Route(model, upstream, CHAT_COMPLETIONS.summaries, [])], None, monotonic() + 10.0, "t"
     )
-
-
-@pytest.mark.parametrize(("status", "ended"), [(200, "used"), (403, "failed")])
-async def test_a_span_says_that_it_is_a_summarys_and_how_it_ended(status: int, ended: str) -> None:
-    upstream = MockedUpstream({CHAT: answer(status, DONE)})
-    span = Mock()
-    span.parent_of = lambda headers: headers
-    await ask(upstream, tracer=Mock(begins=lambda *_: span))
-    assert [name for name, *_ in span.method_calls] == ["names", "says", ended, "ends"]
-    span.says.assert_called_once_with("steno.summary_call", value=True)
 
 
 def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:
@@ -111,37 +100,3 @@ async def test_a_pause_is_waited_for_as_the_provider_words_it(status: int, heade
     upstream = MockedUpstream({CHAT: answer(status, b'{"error":{"message":"Slow down."}}', **headers)})
     assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, str(status)))
     assert len(upstream.asked) == calls
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "max_tokens is too large: 300. This model supports at most 200 completion tokens.",
-        "Missing required parameter: 'messages[0].content'.",
-        "Invalid 'model': unknown.",
-    ],
-)
-async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_question(
-    said: str,
-) -> None:
-    upstream = MockedUpstream({CHAT: answer(400, json.dumps({"error": {"message": said}}).encode())})
-    assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, "400"))
-    assert len(upstream.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "counts", "is_overflow"),
-    [
-        (400, "9000 tokens", True),
-        (200, "9000 tokens", True),
-    ],
-)
-async def test_a_refusal_for_size_is_one_that_a_smaller_request_may_escape(
-    status: int, counts: str, is_overflow: bool
-) -> None:
-    said = f"This model's maximum context length is 8192 tokens. However, you requested {counts}."
-    body = json.dumps({"error": {"message": said, "code": 400}}).encode()
-    upstream = MockedUpstream({CHAT: answer(status, body if status != 200 else b"data: %b\n\n" % body)})
-    failure = await ask(upstream)
-    assert isinstance(failure, Failure)
-    assert failure.overflow is is_overflow

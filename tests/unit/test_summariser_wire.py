@@ -16,36 +16,6 @@ from tests.conformance.samples import read_answer
 DIALECT = CHAT_COMPLETIONS.summaries
 
 
-def test_a_prefix_call_continues_the_conversation_byte_for_byte() -> None:
-    messages = (b'{"role": "system","content": "x"}', b'{ "role":"user", "content":"1.0e3" }')
-    tools = b'[{"type": "function",  "function": {"name": "f"}}]'
-    body = DIALECT.continuing(
-        messages, {"tools": tools}, "Write notes.", "m", {"max_tokens": 20, **DIALECT.spec.summary.said}
-    )
-    assert b",".join(messages) in body
-    assert tools in body
-    sent = json.loads(body)
-    assert sent["messages"][-1] == {"role": "user", "content": "Write notes."}
-    assert {name: sent[name] for name in sent if name not in ("messages", "tools")} == {
-        "model": "m",
-        "tool_choice": "none",
-        "max_tokens": 20,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-
-
-@pytest.mark.parametrize("declared", [{}, {"tools": b"null"}, {"parallel_tool_calls": b"true"}])
-def test_without_tools_there_is_no_choice_among_them(declared: dict[str, bytes]) -> None:
-    assert "tool_choice" not in json.loads(DIALECT.continuing((), declared, "Write notes.", "m", {}))
-
-
-def test_functions_in_the_old_style_are_not_called_either() -> None:
-    body = json.loads(DIALECT.continuing((), {"functions": b'[{"name": "f"}]'}, "Write notes.", "m", {}))
-    assert body["function_call"] == "none"
-    assert "tool_choice" not in body
-
-
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
@@ -146,13 +116,6 @@ def test_an_error_frame_leaves_no_answer(before: bytes, error: bytes) -> None:
     assert (reader.answer, reader.done) == (None, True)
     assert reader.error == json.loads(error)
     assert reader.error_is_first is (not before)
-
-
-def test_a_garbled_frame_would_leave_a_hole_in_the_text() -> None:
-    reader = DIALECT.reader()
-    reader.feed(frame({"content": "t"}) + b"data: {]\n\n" + frame({"content": "u"}, "stop") + DONE)
-    assert reader.unreadable
-    assert reader.answer is None
 
 
 def test_what_is_kept_is_told_while_it_grows_and_reasoning_is_not_kept() -> None:

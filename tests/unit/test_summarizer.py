@@ -9,9 +9,9 @@ from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import Plan, Span, longest_within, quoted_tokens, released_by
 from app.compaction.policy import Strategy, SummaryOptions
-from app.compaction.prompts import LATER_NOTE, SummaryRequest
-from app.compaction.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
-from app.conversation.reasons import Code, because, joined
+from app.compaction.prompts import SummaryRequest
+from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
+from app.conversation.reasons import joined
 from tests.unit.conversations import (
     SETTINGS,
     TOO_LARGE,
@@ -63,11 +63,6 @@ def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
     assert made.tokens > 30
     again, other = play(flow(), notes())[1].made[0], play(flow(), notes(31))[1].made[0]
     assert again.id == made.id != other.id
-
-
-def test_a_lost_lease_ends_the_compaction() -> None:
-    _, compaction = play(flow(), notes(), keep=False)
-    assert compaction.outcome is Outcome.LEASE_LOST
 
 
 SEVERAL = replace(SETTINGS, input_tokens=300, part_tokens=200)
@@ -125,16 +120,6 @@ def test_what_was_made_behind_a_failure_is_taken_after_the_history_grew() -> Non
     assert [each.first_index for each in path.chunks] == [0, 4, 8, 12, 16, 20]
 
 
-def test_no_chunk_is_taken_that_stands_for_other_chunks() -> None:
-    kept, first, last = parts_made()
-    assert of_parts(TALK, [kept, replace(first, level=1), last]).made == (last,)
-
-
-def test_a_chunk_that_is_used_together_with_a_later_one_is_no_end_of_a_compaction() -> None:
-    kept, first, last = parts_made()
-    assert of_parts(TALK, [kept, first, replace(last, continued=True)]).made == (first,)
-
-
 def test_all_is_made_anew_where_the_parts_that_are_there_are_too_many_to_gain_by() -> None:
     talk = conversation(*turns(12, size=60), QUESTION)
     stored = [chunk(talk, start, start + 2) for start in range(2, 18, 2)]
@@ -146,15 +131,6 @@ def test_all_is_made_anew_where_the_parts_that_are_there_are_too_many_to_gain_by
         assert plan is not None
         spans.append((len(plan.spans), len(plan.made)))
     assert spans == [(9, 7), (2, 0)]
-
-
-def test_folded_are_the_chunks_that_were_there_too() -> None:
-    stored = parts_made()
-    plan, limits = of_parts(TALK, stored, fold=60), budget(**{**ROOMY, "fold": 60})
-    effects, compaction = play(ChunkBuilder(TALK, "conv", plan, limits, SEVERAL, count), notes(), notes())
-    made, fold = compaction.made
-    assert fold.children == (stored[0].id, made.id, stored[1].id)
-    assert len(requests(effects)) == 2
 
 
 BRIEF = SummaryAnswer("short")
@@ -195,19 +171,6 @@ def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
     assert compaction.why == TOO_LARGE
 
 
-def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
-    cut_off = SummaryAnswer(notes(70).text, Ending.CUT_OFF, "length")
-    _, compaction = play(flow(), cut_off, cut_off, notes(), notes())
-    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 6), (7, 13)]
-
-
-def test_a_range_whose_second_notes_fail_for_another_reason_than_their_length_is_not_halved() -> None:
-    cut_off = SummaryAnswer(notes(70).text, Ending.CUT_OFF, "length")
-    effects, compaction = play(flow(), cut_off, SummaryAnswer(""), notes(), notes())
-    assert [type(effect) for effect in effects] == [SummaryCall, SummaryCall]
-    assert compaction == Compaction((), Outcome.FAILED, because(Code.SUMMARY_EMPTY))
-
-
 FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
 
 
@@ -219,13 +182,6 @@ def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
     asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)]
     assert all("note note" in request.transcript for request in asked[1:])
-
-
-def test_what_was_reached_before_a_failure_is_kept() -> None:
-    _, compaction = play(flow(settings=FULL), notes(), notes(), Failure(WHY))
-    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 9)]
-    assert compaction.why == WHY
-    assert play(flow(settings=FULL), Failure(WHY))[1] == Compaction((), Outcome.FAILED, WHY)
 
 
 def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
@@ -250,15 +206,6 @@ def shown(request: SummaryRequest) -> tuple[Part, ...]:
     return request.shown.parts
 
 
-def test_what_is_shown_may_be_larger_than_what_can_be_quoted() -> None:
-    """It fitted a turn ago, and is in the provider's cache; quoted text is new, and its size a guess."""
-    small = replace(PREFIX, input_tokens=300, part_tokens=200)
-    effects, _ = play(flow(settings=small), notes())
-    assert [shown(request) for request in requests(effects)] == [(Verbatim(0, 14),)]
-    effects, _ = play(flow(settings=replace(small, shown_tokens=300)), *[notes()] * 4)
-    assert len(requests(effects)) > 1
-
-
 def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_masks() -> None:
     note = Recalled((0,), "quoted", tokens=7)
     masked = Altered(3, ("short",), 2, "masked")
@@ -281,26 +228,6 @@ def test_only_the_longest_texts_are_cut(lengths: list[int], room: int, longest: 
     assert sum(min(length, longest) for length in lengths) <= room
 
 
-@pytest.mark.parametrize("stored", [(), (chunk(TALK, 0, 6),)])
-def test_earlier_notes_that_are_shown_are_not_to_be_written_again(stored: tuple[SummaryChunk, ...]) -> None:
-    effects, _ = play(flow(TALK, stored, replace(PREFIX, strategy="additive"), trigger=400), notes())
-    (request,) = requests(effects)
-    assert request.shown is not None
-    assert (LATER_NOTE in request.closing) == bool(stored)
-    assert LATER_NOTE not in request.transcript
-
-
-def test_what_a_client_left_unpaired_is_not_shown() -> None:
-    orphans = [message("assistant", calls=["a"], tokens=9), message("tool", "r", answers="b")]
-    talk = conversation(*turns(5, size=40), *orphans, *turns(4, size=40, first=5), QUESTION)
-    effects, _ = play(flow(talk, settings=PREFIX), notes())
-    assert shown(requests(effects)[0])[1:3] == (Pruned(10, 11, "repaired"), Pruned(11, 12, "repaired"))
-
-
-def test_a_summary_of_everything_whose_lease_was_lost_is_none() -> None:
-    assert play(flow(settings=FULL), *[notes()] * 3, keep=False)[1] == Compaction((), Outcome.LEASE_LOST)
-
-
 def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100, carried=(0,)) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored), notes(40))
@@ -315,20 +242,6 @@ def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call()
     view = least_view(TALK, [*stored, made], BUDGET.trigger)
     assert view is not None
     assert view.chunks == (made,)
-
-
-def test_it_has_the_room_of_a_summary_and_a_fold() -> None:
-    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    [alone] = [effect.request for effect in play(flow(), notes())[0] if isinstance(effect, SummaryCall)]
-    [both] = [effect.request for effect in play(flow(stored=stored), notes())[0] if isinstance(effect, SummaryCall)]
-    assert both.max_tokens == 2 * alone.max_tokens
-
-
-def test_what_one_call_cannot_read_is_summarised_and_folded_afterwards() -> None:
-    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    settings = replace(SETTINGS, source_tokens=500)
-    _, compaction = play(flow(stored=stored, settings=settings), notes(), notes(20))
-    assert [made.level for made in compaction.made] == [0, 1]
 
 
 def test_what_is_too_long_for_one_answer_is_summarised_and_folded_afterwards() -> None:
@@ -351,14 +264,6 @@ def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
     assert view.chunks == (fold, new)
 
 
-def test_the_fold_reads_the_summaries_it_stands_for() -> None:
-    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    effects, _ = play(flow(stored=stored, settings=APART), notes(), notes(20))
-    asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)][1]
-    assert all(c.text in asked.transcript for c in stored)
-    assert "Merge them" in asked.instructions
-
-
 def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
     """Its own end splits at most one turn; the other user messages are shown to it and no longer sent."""
     stored = (
@@ -378,14 +283,6 @@ def test_what_a_turn_that_ends_with_the_chunks_was_asked_is_released() -> None:
     agent = conversation(message("user", "do it"), *(message("assistant", f"step {n}") for n in range(5)), *turns(1))
     assert released_by(agent.transcript, [chunk(agent, 0, 6, carried=(0,))]) == [0]
     assert released_by(agent.transcript, [chunk(agent, 0, 5, carried=(0,))]) == []
-
-
-def test_a_fold_still_carries_instructions_and_the_turn_its_end_splits() -> None:
-    steps = [message("assistant", f"step {n} " + "w " * 38) for n in range(16)]
-    agent = conversation(message("user", "do it"), message("developer", "be brief"), *steps)
-    stored = tuple(chunk(agent, n, n + 2, tokens=100, carried=(0, 1) if n == 0 else ()) for n in (0, 2, 4))
-    _, compaction = play(flow(agent, stored, APART), notes(), notes(20))
-    assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, (0, 1))]
 
 
 def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_up() -> None:
@@ -424,27 +321,3 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
         (1, 8, 15),
     ]
     assert [made.continued for made in compaction.made if made.level] == [True, True]  # One chunk is left over.
-
-
-def test_a_fold_that_fails_leaves_those_beside_it() -> None:
-    talk = conversation(*turns(14, size=40), QUESTION)
-    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
-    settings = replace(SETTINGS, source_tokens=400)
-    _, compaction = play(flow(talk, stored, settings), notes(20), Failure(WHY), notes(20))
-    assert [(made.level, made.first_index) for made in compaction.made] == [(0, 18), (1, 8)]
-    assert compaction.why == WHY
-
-
-def test_the_chunks_of_one_compaction_know_that_they_go_on() -> None:
-    _, compaction = play(flow(settings=replace(SETTINGS, source_tokens=300)), *[notes()] * 3)
-    assert [(made.first_index, made.continued) for made in compaction.made] == [(0, True), (4, True), (8, False)]
-    _, halved = play(flow(), Failure(TOO_LARGE, overflow=True), notes(), notes())
-    assert [made.continued for made in halved.made] == [True, False]
-
-
-def test_a_plan_without_spans_only_folds() -> None:
-    talk = conversation(*turns(4), QUESTION)
-    stored = tuple(chunk(talk, n, n + 2, tokens=120) for n in (0, 2, 4, 6))
-    effects, compaction = play(flow(talk, stored), notes(20))
-    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
-    assert [made.level for made in compaction.made] == [1]

@@ -16,10 +16,8 @@ from app.compaction.trim import (
     CLEARED,
     MOST_NAMES,
     SessionPruning,
-    alter,
     fade,
     fit,
-    is_quiet,
     prune,
     prune_session,
     shortened_arguments,
@@ -27,44 +25,10 @@ from app.compaction.trim import (
     truncations,
 )
 from app.compaction.verify import problems, repair
-from app.compaction.view import Altered, Conversation, Note, Pruned, Verbatim, View, whole
-from app.conversation.messages import Media, Message, ToolCall
+from app.compaction.view import Altered, Conversation, Note, Pruned, View, whole
+from app.conversation.messages import Message, ToolCall
 from app.conversation.quoting import LONGEST_WORD
-from tests.unit.conversations import chunk, conversation, cost, message, turns, words
-
-LONG = words(300)
-BRIEF_TALK = conversation(message("user", LONG), message("assistant", LONG), message("user", "q"))
-
-
-def halved(_: int, message: Message) -> Message:
-    return replace(message, texts=tuple(words(len(text.split()) // 2) for text in message.texts))
-
-
-def test_what_changes_is_counted_again_and_what_does_not_stays_as_it_is() -> None:
-    view = alter(
-        BRIEF_TALK, whole(BRIEF_TALK), "shortened", cost, lambda index, m: halved(index, m) if index == 0 else None
-    )
-    assert view.parts == (Altered(0, (words(150),), 150, "shortened"), Verbatim(1, 3))
-    assert view.tokens == BRIEF_TALK.tokens - 150
-
-
-def test_a_message_that_would_only_grow_is_left_alone_unless_it_may() -> None:
-    longer = message("user", words(400))
-    assert alter(BRIEF_TALK, whole(BRIEF_TALK), "shortened", cost, lambda *_: longer) == whole(BRIEF_TALK)
-    grown = alter(BRIEF_TALK, whole(BRIEF_TALK), "cleared", cost, lambda *_: longer, may_grow=True)
-    assert grown.tokens == BRIEF_TALK.tokens + 200
-    assert grown.actions == ("cleared",)
-
-
-def test_a_later_stage_does_not_bring_back_arguments_that_an_earlier_one_cut() -> None:
-    caller = replace(message("assistant", LONG), calls=(ToolCall("c", "tool", json.dumps({"a": LONG})),))
-    talk = conversation(caller, message("user", "q"))
-    cut = alter(talk, whole(talk), "faded", cost, lambda _, m: shortened_arguments(caller, halved(0, m), 200))
-    assert isinstance(cut.parts[0], Altered)
-    assert cut.parts[0].calls is not None
-    again = alter(talk, cut, "truncated", cost, halved)
-    assert isinstance(again.parts[0], Altered)
-    assert again.parts[0].calls == cut.parts[0].calls
+from tests.unit.conversations import chunk, conversation, cost, message, turns
 
 
 def test_a_text_that_is_cut_twice_still_tells_its_first_size() -> None:
@@ -109,23 +73,6 @@ def test_large_results_are_cut_the_older_the_shorter() -> None:
     assert [size - notice for size in sizes.values()] == [480, 1_440, 2_400]  # 0.2, 0.6 and 1.0 of 0.3 x 2,000 x 4
 
 
-def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
-    talk = conversation(message("assistant", "w " * 5_000), message("user", "small"), message("user", "w " * 5_000))
-    assert fit(talk, whole(talk), 2_000, cost) == whole(talk)
-
-
-def test_an_earlier_document_of_the_user_is_cut() -> None:
-    talk = conversation(message("user", "w " * 5_000), message("assistant", "ok"), message("user", "q"))
-    view = fit(talk, whole(talk), 2_000, cost)
-    assert [type(part) for part in view.parts] == [Altered, Verbatim]
-    assert view.parts[1] == Verbatim(1, 3)
-
-
-def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:
-    talk = conversation(message("user", "w" * 210), message("user", "q"))
-    assert fit(talk, whole(talk), 1, cost) == whole(talk)
-
-
 def test_in_an_emergency_every_result_and_all_arguments_are_truncated_further_and_further() -> None:
     calls = tuple(ToolCall(f"c{number}", "tool", "w " * 10_000) for number in range(8))
     caller = replace(message("assistant", "I look. " * 500, tokens=90_000), calls=calls)
@@ -136,11 +83,6 @@ def test_in_an_emergency_every_result_and_all_arguments_are_truncated_further_an
     assert all(view.actions == ("truncated",) for view in views)
     said = next(part for part in views[-1].parts if isinstance(part, Altered) and part.index == 1)
     assert said.texts == caller.texts
-
-
-def test_without_room_the_truncation_is_the_shortest() -> None:
-    talk = conversation(*result(0, 2_000), message("user", "q"), fixed=5_000)
-    assert [lengths(view) for view in truncations(talk, whole(talk), 2_000, cost)] == [{200}]
 
 
 def lengths(view: View) -> set[int]:
@@ -186,20 +128,7 @@ def test_a_band_begins_where_it_says(band: float) -> None:
     assert below == [] if band == 0.80 else below[-1] > at[-1]
 
 
-def test_the_room_is_never_taken_for_less_than_1024_tokens() -> None:
-    longest = int(0.30 * 1_024) * 4
-    left = sizes(results(int(0.99 * LIMIT), number=30))
-    assert (left[0], left[-1]) == (int(0.2 * longest), longest)
-
-
-def test_older_documents_of_the_user_do_not_fade() -> None:
-    talk = conversation(message("user", "w " * 30_000), message("assistant", "ok"), message("user", "q"))
-    assert fade(talk, whole(talk), LIMIT, cost) == whole(talk)
-
-
 QUESTION = message("user", "the last question")
-TALK = conversation(*turns(10, size=50), QUESTION)
-"""1,003 tokens in units of 50."""
 
 
 def pruned(
@@ -219,37 +148,10 @@ def step(call: str, size: int = 50) -> list[Message]:
     return [message("assistant", calls=[call], tokens=10), message("tool", "r", answers=call, tokens=size - 10)]
 
 
-def test_what_fits_stays() -> None:
-    assert pruned(TALK, 1_003) == whole(TALK)
-
-
-def test_the_oldest_go_first_and_no_more_than_needed() -> None:
-    view = pruned(TALK, 1_002)
-    assert view.parts == (Pruned(0, 1), Verbatim(1, 21))
-    assert view.tokens == 953
-    assert view.actions == ("pruned",)
-
-
-def test_where_some_must_go_as_many_go_as_bring_it_to_the_target() -> None:
-    assert pruned(TALK, 1_002, 700).tokens <= 700
-
-
 def test_they_stay_away_while_the_history_grows() -> None:
     left = [len(gone(pruned(conversation(*turns(number), QUESTION), 1_000, 600))) for number in range(8, 30)]
     assert all(earlier <= later for earlier, later in pairwise(left))
     assert 2 <= len(set(left)) <= 8
-
-
-def test_units_go_as_a_whole() -> None:
-    talk = conversation(message("user", "do"), *step("a"), *step("b"), *step("c"), QUESTION)
-    assert gone(pruned(talk, 120)) == [1, 2]
-
-
-def test_instructions_pins_the_last_question_and_the_last_unit_stay() -> None:
-    rule = message("developer", "rule")
-    talk = conversation(*turns(2), rule, *turns(2, first=2), QUESTION, *step("a"), *step("b"))
-    talk = talk.with_pins((1,))
-    assert gone(pruned(talk, 1)) == [0, 2, 3, 5, 6, 7, 8, 10, 11]
 
 
 def test_instructions_that_split_a_call_from_its_result_stay_and_the_rest_is_left_to_the_repair() -> None:
@@ -269,36 +171,9 @@ def test_a_result_that_comes_late_makes_no_unit_of_all_that_is_between() -> None
     assert problems(talk, view, 300) == []
 
 
-def test_what_is_left_of_a_shortened_message_counts() -> None:
-    view = View((Altered(0, ("w",), 1, "faded"), Verbatim(1, 21)), TALK.tokens - 49)
-    left = prune(TALK, view, 952, 952, cost, stub=False)
-    assert left.parts[0] == Pruned(0, 2)
-    assert left.tokens == 903
-
-
-def test_only_the_latest_turns_stay_in_a_window_of_turns() -> None:
-    """So many whole ones, and the current one."""
-    assert gone(pruned(TALK, 1_003, most_turns=0)) == list(range(20))
-    assert gone(pruned(TALK, 1_003, most_turns=2)) == list(range(16))
-    assert gone(pruned(TALK, 1_003, most_turns=10)) == []
-    assert gone(pruned(TALK, 1_003, most_turns=11)) == []
-
-
 def test_an_empty_history_has_nothing_to_leave_out() -> None:
     empty = conversation(fixed=100)
     assert prune(empty, whole(empty), 10, 10, cost, stub=False) == whole(empty)
-
-
-def test_a_stub_says_how_many_are_left_out_and_whose() -> None:
-    talk = conversation(*turns(2), *step("a"), *turns(2, first=2), message("assistant", "ok"), QUESTION)
-    view = pruned(talk, 210, stub=True)
-    note = view.parts[1]
-    assert isinstance(note, Note)
-    assert view.parts[0] == Pruned(0, 8)
-    assert "[8 earlier messages of this conversation (3 user, 4 assistant, 1 tool) are left out" in note.text
-    assert note.text.endswith("Tools that were used: tool_a.]")
-    assert view.tokens == talk.tokens - 7 * 50 + note.tokens
-    assert view.actions == ("pruned", "stub")
 
 
 @pytest.mark.parametrize("called", [False, True])
@@ -344,73 +219,15 @@ def altered(view: View) -> dict[int, str]:
     return {part.index: "\n".join(part.texts) for part in view.parts if isinstance(part, Altered)}
 
 
-def test_a_large_result_is_head_tail_and_its_size_from_the_fill_on() -> None:
-    talk = talk_of(used("a", text(10_000)), used("b", text(4_000)))
-    assert session_pruned(talk, fill=0.29) == whole(talk)
-    view = session_pruned(talk, fill=0.31)
-    assert view.actions == ("trimmed",)
-    assert list(altered(view)) == [2]
-    left = altered(view)[2]
-    assert left.startswith(text(10_000)[:1_500] + "\n...\n" + text(10_000)[-1_500:])
-    assert "10000 chars" in left
-    assert view.tokens < whole(talk).tokens
-
-
-def test_from_half_on_the_oldest_are_cleared_until_it_is_less() -> None:
-    steps = [used(f"c{number}", text(4_000)) for number in range(13)]
-    view = session_pruned(talk_of(*steps), fill=0.56)
-    assert list(altered(view).items()) == [(2, CLEARED), (4, CLEARED)]
-    assert view.actions == ("cleared",)
-    assert altered(session_pruned(talk_of(*steps), fill=0.49)) == {}
-
-
-def test_what_could_be_pruned_has_to_be_worth_it() -> None:
-    steps = [used(f"c{number}", text(4_000)) for number in range(12)]
-    assert altered(session_pruned(talk_of(*steps, used("last", text(1_999))), fill=0.9)) == {}
-    assert altered(session_pruned(talk_of(*steps, used("last", text(2_000))), fill=0.9)) != {}
-
-
 def test_a_result_shorter_than_the_placeholder_is_not_cleared_to_gain_room() -> None:
     steps = [used("short", "ten chars."), *(used(f"c{number}", text(4_000)) for number in range(13))]
     assert altered(session_pruned(talk_of(*steps), fill=0.51)) == {4: CLEARED}
-
-
-def test_aggressive_clears_every_old_result_whatever_the_fill() -> None:
-    talk = talk_of(used("a", "ten chars."), used("b", text(200)))
-    view = prune_session(talk, whole(talk), AGGRESSIVE, 1 << 30, cost)
-    assert altered(view) == {2: CLEARED, 4: CLEARED}
-    assert view.actions == ("cleared",)
 
 
 def test_all_text_goes_into_the_first_of_several_parts() -> None:
     talk = talk_of(used("a", "", texts=("a", "b", "c")))
     [part] = [part for part in session_pruned(talk, AGGRESSIVE).parts if isinstance(part, Altered)]
     assert part.texts == (CLEARED, "", "")
-
-
-def test_a_result_without_text_is_left_as_it_is() -> None:
-    talk = talk_of(used("a", ""))
-    assert session_pruned(talk, AGGRESSIVE) == whole(talk)
-
-
-@pytest.mark.parametrize("settings", [ADAPTIVE, AGGRESSIVE])
-def test_results_after_the_third_last_message_of_the_assistant_stay(settings: SessionPruning) -> None:
-    steps = [m for number in range(5) for m in used(f"c{number}", text(10_000))]
-    talk = conversation(message("user", "look"), *steps)
-    assert set(altered(session_pruned(talk, settings))) == {2, 4}
-    assert altered(session_pruned(conversation(message("user", "look"), *steps[:4]), settings)) == {}
-
-
-@pytest.mark.parametrize("settings", [ADAPTIVE, AGGRESSIVE])
-def test_a_result_with_an_image_stays(settings: SessionPruning) -> None:
-    picture = used("a", text(10_000), media=(Media("image", 90),))
-    assert set(altered(session_pruned(talk_of(picture, used("b", text(10_000))), settings))) == {4}
-
-
-def test_none_of_a_tool_that_is_denied() -> None:
-    talk = talk_of(*(used(name, text(10_000)) for name in ("bash", "web", "read", "read_image")))
-    settings = replace(AGGRESSIVE, deny=("*image*", "tool_web"))
-    assert set(altered(session_pruned(talk, settings))) == {2, 6}
 
 
 def test_what_a_summary_stands_for_fills_no_window() -> None:
@@ -431,10 +248,3 @@ def test_what_is_masked_already_is_taken_as_it_is() -> None:
     masked = build_view(talk, Path(), Masks(talk.transcript, MaskPolicy(), cost), len(talk.transcript) - 1)
     assert masked.actions == ("masked",)
     assert session_pruned(talk, fill=20.0, view=masked) == masked
-
-
-def test_instructions_fill_the_window_too() -> None:
-    talk = conversation(message("system", text(20_000)), *talk_of(used("a", text(10_000))).transcript.messages)
-    window = round(30_000 / 4 / 0.31)
-    assert not is_quiet(talk, ADAPTIVE, window)
-    assert set(altered(prune_session(talk, whole(talk), ADAPTIVE, window, cost))) == {2}

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compaction.chunks import UserWords
-from app.compaction.user_words import CUT, fitting_words, own_entries, quote_user_words
-from app.conversation.messages import Kind, Message
-from tests.unit.conversations import count, message, transcript_of, words
+from app.compaction.user_words import CUT, fitting_words, quote_user_words
+from tests.unit.conversations import count, words
 
 LONG = 10_000
 
@@ -20,21 +19,6 @@ def said(*texts: str, first: int = 1) -> list[UserWords]:
 
 def kept(entries: list[UserWords], room: int, wide: int = 0) -> list[str]:
     return [entry.text for entry in fitting_words(entries, room, wide, count)]
-
-
-def test_entries_have_the_turn_and_what_the_user_wrote_himself() -> None:
-    pasted = Message(Kind.USER, "user", ("Look:\n```\nrm -rf\n```\nNever do that.", "<log>\nx\n</log>"), b"", b"")
-    talk = transcript_of([message("user", "Hello."), message("assistant", "Hi."), pasted, message("user", "And?")])
-    assert own_entries(talk, 0, 4) == [
-        (0, UserWords(1, "Hello.")),
-        (2, UserWords(2, f"Look: {CUT} Never do that.")),
-        (3, UserWords(3, "And?")),
-    ]
-
-
-def test_all_of_it_is_kept_where_it_fits_in_order() -> None:
-    entries = said("Hello there.", "Never push.", "Thanks!")
-    assert fitting_words(entries, 20, 0, count) == tuple(entries)
 
 
 def test_the_turn_stands_before_the_words_and_no_line_of_them_looks_like_one() -> None:
@@ -58,18 +42,6 @@ def test_instructions_and_facts_stay_where_talk_gives_way(worthy: str) -> None:
     talk = [f"That makes sense so far, {words(4, 'indeed')}." for _ in range(8)]
     entries = said("Hello.", *(f"{each} {n}" for n, each in enumerate(talk[:4])), worthy, *talk[4:])
     assert worthy in kept(entries, 26)
-
-
-def test_of_two_alike_the_newer_stays_and_what_is_said_again_is_new() -> None:
-    entries = said("Hi.", "Never use tabs at all.", "Never use dots at all.", "Never use tabs at all.")
-    assert kept(entries, 24) == ["Hi.", "Never use dots at all.", "Never use tabs at all."]
-    assert kept(entries, 18) == ["Hi.", "Never use tabs at all."]
-
-
-def test_the_first_message_stays_before_anything_else() -> None:
-    entries = said(f"Plan a trip. Then {words(60)}.", *(f"Never use number {n}." for n in range(20)))
-    assert kept(entries, 30)[0] == f"Plan a trip. {CUT}"
-    assert kept(entries[1:], 30)[0] != "Never use number 0."
 
 
 def test_a_long_message_is_cut_to_whole_sentences_with_a_sign_where_something_is_missing() -> None:

@@ -5,22 +5,15 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.planning_state import Path, build_view, paths, pinned_tokens
+from app.compaction.planning_state import paths
 from app.compaction.view import (
-    Altered,
     Carried,
     Conversation,
-    Note,
-    Part,
-    Pinned,
-    Pruned,
     Summary,
     Verbatim,
-    View,
     whole,
 )
-from app.conversation.messages import Media
-from tests.unit.conversations import chunk, conversation, least_view, message, sure, turns, widest_path, words
+from tests.unit.conversations import chunk, conversation, least_view, message, sure, turns, words
 
 SAID = [message("system", "rules here"), *turns(10, size=50), message("user", "last question now")]
 TALK = conversation(*SAID)
@@ -28,21 +21,6 @@ TALK = conversation(*SAID)
 MADE = [chunk(TALK, 0, 4, continued=True), chunk(TALK, 4, 8, continued=True), chunk(TALK, 8, 12)]
 """Chunks of one compaction."""
 FOLD = chunk(TALK, 0, 8, level=1, id="fold", tokens=5)
-
-
-def test_without_chunks_only_the_whole_history_is_a_view() -> None:
-    assert least_view(TALK, [], Trigger(2_000)) == whole(TALK)
-    assert least_view(TALK, [], Trigger(1_004)) is None
-    assert whole(TALK).tokens == TALK.tokens == 1_005
-    assert paths(TALK, []) == [Path()]
-    assert build_view(TALK, Path()) == whole(TALK)
-
-
-def test_a_view_that_fits_is_the_summaries_and_what_stands_behind_them() -> None:
-    made = chunk(TALK, 0, 8)
-    view = sure(least_view(TALK, [made], Trigger(700)))
-    assert view.parts == (Summary(made), Verbatim(8, 21))
-    assert view.tokens == 2 + 20 + 12 * 50 + 3
 
 
 def c(start: int, stop: int, **changes: object) -> SummaryChunk:
@@ -94,10 +72,6 @@ def test_chunks_of_one_compaction_are_not_mixed_with_folds_of_another() -> None:
     assert ("c0-4", "f3", "c10-14") not in used
     assert ("f1", "f2", "f3", "c10-14") in used
     assert ("f1", "f2", "c4-8", "c8-12") in used
-
-
-def test_a_fold_is_preferred_to_what_it_stands_for() -> None:
-    assert widest_path(TALK, [c(0, 4), c(4, 8), c(8, 12), FOLD]).chunks == (FOLD, c(8, 12))
 
 
 STEPS = [message("user", words(50)), message("assistant", calls=["a", "b"]), message("tool", "r", answers="a")]
@@ -153,61 +127,8 @@ def pinned_talk(*positions: int) -> Conversation:
     return conversation(*SAID).with_pins(positions)
 
 
-def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> None:
-    talk = pinned_talk(1, 5, 12)
-    made = [chunk(talk, 0, 4), chunk(talk, 4, 8)]
-    view = sure(least_view(talk, made, Trigger(800)))
-    assert view.parts == (Summary(made[0]), Summary(made[1]), Pinned(1, 2), Pinned(5, 6), Verbatim(8, 21))
-    assert view.tokens == 2 + 40 + 2 * 50 + 12 * 50 + 3
-    assert view.actions == ("summarized", "pinned")
-
-
 def test_copies_count_where_the_view_is_chosen() -> None:
     """A view that fits only without them does not fit."""
     talk = pinned_talk(1)
     assert least_view(talk, [chunk(talk, 0, 8)], Trigger(674)) is None
     assert sure(least_view(talk, [chunk(talk, 0, 8)], Trigger(675))).tokens == 675
-
-
-def test_a_pinned_call_is_copied_with_its_results() -> None:
-    steps = [message("assistant", calls=["a"]), message("tool", "r", answers="a"), message("user", words(30))]
-    talk = conversation(message("user", words(50)), *steps, message("assistant", "done"), message("user", "q"))
-    talk = talk.with_pins((2,))
-    assert talk.kept.units == ((1, 3),)
-    assert talk.kept.messages == {1, 2, 5}
-    made = chunk(talk, 0, 4)
-    assert build_view(talk, Path((made,), 4, 20)).parts == (Summary(made), Pinned(1, 3), Verbatim(4, 6))
-
-
-def test_what_a_summary_carries_is_not_copied_too() -> None:
-    agent = conversation(message("user", "do it"), message("assistant", "a"), message("assistant", "b"))
-    agent = agent.with_pins((0,))
-    made = chunk(agent, 0, 2, carried=(0,))
-    view = build_view(agent, Path((made,), 2, 22))
-    assert (view.parts, view.tokens) == ((Summary(made), Carried(0), Verbatim(2, 3)), 22 + 1)
-
-
-def test_what_pins_add_at_most_grows_with_what_is_summarised() -> None:
-    talk = pinned_talk(1, 5)
-    assert [pinned_tokens(talk, covered) for covered in (0, 1, 2, 5, 6, 20)] == [0, 0, 50, 50, 100, 100]
-    assert pinned_tokens(pinned_talk(), 20) == 0
-
-
-def test_media_anywhere_are_seen() -> None:
-    picture = replace(message("system", "see"), media=(Media("image", 10),))
-    assert conversation(picture, message("user", "q")).history.holds_media
-    assert conversation(message("user", "q"), replace(picture, role="user")).history.holds_media
-    assert not TALK.history.holds_media
-
-
-@pytest.mark.parametrize(
-    ("parts", "actions"),
-    [
-        ((Verbatim(0, 2),), ()),
-        ((Pruned(0, 1), Note("stub", "[left out]", 3), Verbatim(1, 2)), ("pruned", "stub")),
-        ((Altered(0, ("x",), 1, "faded"), Altered(1, ("x",), 1, "masked")), ("masked", "faded")),
-        ((Pruned(0, 1, "repaired"), Altered(1, ("x",), 1, "truncated")), ("truncated", "repaired")),
-    ],
-)
-def test_actions_stand_in_the_order_of_the_stages(parts: tuple[Part, ...], actions: tuple[str, ...]) -> None:
-    assert View(parts, 10).actions == actions
