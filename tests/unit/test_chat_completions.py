@@ -11,19 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.planning_state import Path, build_view
-from app.compaction.view import Altered, Conversation, Verbatim, View, whole
-from app.conversation.messages import Media, ToolCall
+from app.compaction.view import Altered, Conversation, Verbatim, View
+from app.conversation.messages import Media
 from app.errors import InvalidRequest
 from app.formats import reader as message_reading
 from app.formats import requests
 from app.formats.chat_completions.format import CHAT_COMPLETIONS, canonical, read_message, render
 from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import MESSAGE_BYTES, MessageReader
-from app.formats.requests import BodyBounds, WireRequest
+from app.formats.requests import BodyBounds
 from app.runtime.bounded import ENTRY_BYTES, Caches
 from app.tokens.estimate import Costs
-from tests.unit.conversations import IDENTITY, chunk, count
+from tests.unit.conversations import IDENTITY, count
 
 
 def reader(ignore: tuple[str, ...] = (), cache_bytes: int = 1 << 20) -> MessageReader:
@@ -88,14 +87,6 @@ def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPat
     assert digested('{"b": 1, "a": 1.50}') == digested('{"a":1.5,"b":1}') != digested('{"a":"1.5","b":1}')
 
 
-def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> None:
-    body = b'{"model":"m","messages":[],"tools":[1],"response_format":{"type":"x"},"max_completion_tokens":9}'
-    request = CHAT_COMPLETIONS.read(body)
-    assert request.declared == b'tools:[1],response_format:{"type":"x"},'
-    assert request.declarations().tools == ()
-    assert request.answer.output == 9
-
-
 @pytest.mark.parametrize(
     ("members", "typical"),
     [
@@ -118,10 +109,6 @@ def test_options_are_read_up_to_a_size() -> None:
     pins = b",".join([b"0"] * 66_000)
     with pytest.raises(InvalidRequest, match="context has 132009 bytes; at most 131072 are read"):
         CHAT_COMPLETIONS.read(b'{"messages":[1],"model":"m","context":{"pin":[%b]}}' % pins)
-
-
-def request_with(content: str) -> WireRequest:
-    return CHAT_COMPLETIONS.read(b'{"model":"m","messages":[{"role":"user","content":%b}]}' % content.encode())
 
 
 @pytest.mark.parametrize("options", [b'{"include_usage":false,"include_usage":false}', b'{"\xff":1}'])
@@ -162,61 +149,6 @@ def test_all_parts_of_a_message_are_read() -> None:
     assert message.media == (Media("image", 12, "low"), recording, Media("novel", 2), Media("odd", 0))
 
 
-def test_thoughts_are_text_and_neither_media_nor_changed() -> None:
-    signed = {"type": "thinking", "thinking": "So it is.", "signature": "c2ln"}
-    parts = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}, {"type": "odd"}, 1]}
-    other = [{"type": "reasoning", "text": "Well."}, {"type": "reasoning", "reasoning": "Aye."}]
-    nothing = [{"type": "thinking"}, {"type": "thinking", "thinking": 7}]
-    content = [signed, {"type": "text", "text": "Yes."}, parts, *other, *nothing]
-    (message,) = talk({"role": "assistant", "content": content}).transcript.messages
-    assert (message.texts, message.media) == (("Yes.",), ())
-    assert message.thoughts == ("So it is.", "Hm.", "Well.", "Aye.")
-
-
-def test_a_refusal_among_the_parts_is_text() -> None:
-    content = [{"type": "refusal", "refusal": "I will not."}, {"type": "text", "text": "Sorry."}]
-    (message,) = talk({"role": "assistant", "content": content}).transcript.messages
-    assert (message.texts, message.media) == (("Sorry.", "I will not."), ())
-
-
-def test_calls_results_refusals_and_legacy_calls_are_read() -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    messages = talk(
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [call, {"id": "c2", "custom": {"name": "g", "input": "x"}}],
-        },
-        {"role": "tool", "tool_call_id": "c1", "content": "r"},
-        {"role": "assistant", "content": None, "function_call": {"name": "h", "arguments": "{}"}},
-        {"role": "assistant", "content": None, "refusal": "no", "tool_calls": [1, {"id": "c3", "function": None}]},
-    ).transcript.messages
-    assert messages[0].calls == (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "g", "x"))
-    assert messages[1].answers == ("c1",)
-    assert messages[2].calls == (ToolCall("", "h", "{}"),)
-    assert messages[3].texts == ("no",)
-    assert messages[3].calls == (ToolCall("c3", "", ""),)
-
-
-def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former() -> None:
-    agent = talk(
-        *({"role": role, "content": f"{role} {n}", "name": "ann"} for n in range(3) for role in ("user", "assistant")),
-        {"role": "assistant", "content": "more"},
-    )
-    chunks = (chunk(agent, 0, 5, carried=(4,)), chunk(agent, 5, 6))
-    payload = render(agent, build_view(agent, Path(chunks, 6, 40)), alternate=True)
-    assert [json.loads(raw)["role"] for raw in payload] == ["user", "assistant"]
-    assert json.loads(payload[0])["name"] == "ann"
-    texts = [part["text"] for part in json.loads(payload[0])["content"]]
-    assert texts[1] == "user 2"
-    assert "notes on 5 to 6" in texts[2]
-
-
-def test_the_clients_own_neighbouring_user_messages_are_not_joined() -> None:
-    twice = talk({"role": "user", "content": "a"}, {"role": "user", "content": "b"})
-    assert len(render(twice, whole(twice), alternate=True)) == 2
-
-
 def test_a_text_of_which_nothing_is_left_is_no_empty_part() -> None:
     texts = [{"type": "text", "text": "long"}, {"type": "text", "text": "too"}, {"type": "text", "text": ""}]
     history = talk({"role": "tool", "tool_call_id": "c", "content": texts}, {"role": "user", "content": "q"})
@@ -252,14 +184,6 @@ def test_a_message_that_was_read_again_is_not_the_next_to_be_forgotten() -> None
     for raw in (first, second, first, third):
         reading_.read([raw])
     assert [reading_.unread_bytes([raw]) for raw in (first, third)] == [0, 0]
-
-
-def test_a_message_that_two_threads_read_at_once_is_kept_once() -> None:
-    raw = b'{"role":"user","content":"a"}'
-    reading_ = reader()
-    first = reading_._remember(reading_._read(raw))
-    assert reading_._remember(reading_._read(raw)) is first
-    assert reading_.read([raw])[0] is first
 
 
 @given(st.sampled_from(["user", "assistant", "tool", "critic", ""]), st.text(max_size=6), st.booleans())

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.tokens.declarations import Declarations, Tool
 
 
 def read_raw(members: bytes) -> Declarations:
@@ -21,26 +21,6 @@ def read(**members: Any) -> Declarations:
 
 def function(name: str = "f", **members: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **members}}
-
-
-def test_tools_have_a_name_a_description_and_a_schema() -> None:
-    parameters = {"type": "object"}
-    declared = read(tools=[function(description="Looks.", parameters=parameters), function("g")])
-    assert declared.tools == (Tool("f", "Looks.", parameters), Tool("g", "", {}))
-    assert not declared.legacy
-
-
-def test_functions_are_tools_of_the_form_before() -> None:
-    declared = read(functions=[{"name": "f", "description": "Looks."}], function_call={"name": "f"})
-    assert declared.tools == (Tool("f", "Looks.", {}),)
-    assert declared.legacy
-    assert declared.forced == "f"
-
-
-def test_tools_that_are_no_functions_are_kept_as_the_client_wrote_them() -> None:
-    declared = read_raw(b'{"tools": [{"type" : "web", "big": 123456789012345678901234567890}]}')
-    assert declared.tools == ()
-    assert declared.others == ('{"type" : "web", "big": 123456789012345678901234567890}',)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +36,6 @@ def test_tools_that_are_no_functions_are_kept_as_the_client_wrote_them() -> None
 def test_a_choice_is_a_word_or_names_a_function(choice: Any, word: str, forced: str) -> None:
     declared = read(tool_choice=choice)
     assert (declared.choice, declared.forced) == (word, forced)
-
-
-def test_a_response_format_has_a_name_a_description_and_a_schema() -> None:
-    held = {"name": "R", "description": "How to.", "schema": {"type": "object"}, "strict": True}
-    declared = read(response_format={"type": "json_schema", "json_schema": held})
-    assert declared.response_format == ResponseFormat("R", "How to.", {"type": "object"})
 
 
 @pytest.mark.parametrize("odd", [{"type": "text"}, {"type": "json_object"}, {"type": "json_schema"}, "text", 7, []])

@@ -25,7 +25,6 @@ from app.tokens.estimate import (
     byte_bound,
     declared_tokens,
     estimate,
-    note_tokens,
     picture_tokens,
     system_text,
     unit_tokens,
@@ -74,32 +73,6 @@ def cost(*unit: Message, rules: CountingRules = GPT_4O) -> tuple[int, ...]:
 # Messages
 
 
-def test_a_message_costs_its_role_its_texts_and_three() -> None:
-    assert cost(message("user", "one", "two")) == (3 + n("user") + n("one") + n("two"),)
-    assert cost(message("assistant")) == (3 + n("assistant"),)
-
-
-def test_a_message_of_our_own_costs_the_same() -> None:
-    assert note_tokens("a note", n) == cost(message("user", "a note"))[0]
-
-
-def test_a_name_costs_one_more_than_itself_and_only_that_one_where_it_repeats_the_role() -> None:
-    assert cost(message("user", "hi", name="ann")) == (3 + n("user") + n("hi") + 1 + n("ann"),)
-    assert cost(message("user", "hi", name="user")) == (3 + n("user") + n("hi") + 1,)
-
-
-def test_texts_are_counted_apart_but_for_a_tool_results() -> None:
-    counted: list[str] = []
-
-    def count(text: str) -> int:
-        counted.append(text)
-        return 0
-
-    unit_tokens([message("user", "a", "b")], GPT_4O, count)
-    unit_tokens([message("tool", "c", "d", answers=("1",))], GPT_4O, count)
-    assert [text for text in counted if text in {"a", "b", "ab", "c", "d", "cd"}] == ["a", "b", "cd"]
-
-
 def test_media_cost_by_the_models_rules_wherever_they_stand() -> None:
     small = Media("image", 10, "low", 1, 1)
     assert cost(message("user", media=(small, small))) == (3 + n("user") + 2 * 85,)
@@ -110,15 +83,6 @@ def test_media_cost_by_the_models_rules_wherever_they_stand() -> None:
 
 
 # Calls
-
-
-def test_one_call_costs_its_compact_arguments_and_its_result_the_functions_name_again() -> None:
-    caller = message("assistant", calls=(ToolCall("1", "f", '{"a": [1, 2.0]}'),))
-    result = message("tool", "yes", answers=("1",), name="ignored")
-    assert cost(caller, result) == (
-        3 + n("assistant") + n("functions.f") + n('{"a":[1,2.0]}') + 2,
-        3 + n("tool") + n("yes") + n("f") + 2,
-    )
 
 
 def test_very_long_arguments_are_counted_with_their_space() -> None:
@@ -147,26 +111,6 @@ def test_arguments_are_written_without_whitespace_and_escapes_unless_they_are_no
     assert cost(caller) == (3 + n("assistant") + n("functions.f") + n(written) + 2,)
 
 
-def test_parallel_calls_are_written_as_one_and_so_are_their_results() -> None:
-    calls = (ToolCall("1", "f", '{"a": 1}'), ToolCall("2", 'g"', "broken"))
-    uses = (
-        '{"tool_uses":[{"recipient_name":"functions.f","parameters":{"a":1}},'
-        '{"recipient_name":"functions.g\\"","parameters":broken}]}'
-    )
-    caller = message("assistant", "ok", calls=calls)
-    results = (message("tool", "one\n", answers=("1",)), message("tool", "t", "\u00e9", answers=("2",)))
-    joint = '["one\\n", "t\u00e9"]'
-    tokens = cost(caller, *results)
-    assert sum(tokens) == 3 + n("assistant") + n("ok") + n(uses) + n(joint) + 16
-    assert tokens[1:] == (n('"one\\n"'), n('"t\u00e9"'))
-
-
-def test_parallel_calls_without_a_result_yet_cost_less_around_them() -> None:
-    calls = (ToolCall("1", "f", "{}"), ToolCall("2", "f", "{}"))
-    use = '{"recipient_name":"functions.f","parameters":{}}'
-    assert cost(message("assistant", calls=calls)) == (3 + n("assistant") + n('{"tool_uses":[,]}') + 2 * n(use) + 8,)
-
-
 def test_a_results_share_is_never_more_than_there_is() -> None:
     """Texts may cost less together than apart."""
 
@@ -178,44 +122,6 @@ def test_a_results_share_is_never_more_than_there_is() -> None:
     tokens = unit_tokens(History([message("assistant", calls=calls), *results]), GPT_4O, merging)
     # 12 for the message; 30 for the calls, 30 for the results and 16 around them are shared out.
     assert tokens == (3 + 9, 30, 30, 16, 0, 0, 0, 0, 0, 0)
-
-
-def test_on_gpt_5_calls_and_results_are_written_one_by_one() -> None:
-    calls = (ToolCall("1", "f", '{"a": 1}'), ToolCall("2", "g", "{}"))
-    results = (message("tool", "one", answers=("1",)), message("tool", "two", answers=("2",)))
-    assert cost(message("assistant", calls=calls), *results, rules=GPT_5) == (
-        3 + n("assistant") + 4 + 5 + n("f") + n('{"a": 1}') + 5 + n("g") + n("{}"),
-        3 + n("tool") + n("one") + n("f") + 2,
-        3 + n("tool") + n("two") + n("g") + 2,
-    )
-
-
-def test_a_legacy_call_costs_its_arguments_as_sent_and_its_result_its_own_name() -> None:
-    caller = message("assistant", calls=(ToolCall("", "f", '{"a": 1}'),))
-    assert cost(caller, message("function", "yes", name="f")) == (
-        3 + n("assistant") + n("f") + n('{"a": 1}') + 3,
-        2 + n("function") + n("yes") + n("f"),
-    )
-
-
-def test_a_result_without_its_call_is_counted_by_the_name_it_bears() -> None:
-    assert cost(message("tool", "yes", answers=("1",), name="f")) == (3 + n("tool") + n("yes") + n("f") + 2,)
-
-
-def test_several_callers_in_one_unit_each_keep_their_results() -> None:
-    """The first result comes only after the second call, so nothing between may be cut."""
-    unit = History(
-        (
-            message("assistant", calls=(ToolCall("1", "f", "{}"),)),
-            message("user", "hm"),
-            message("assistant", calls=(ToolCall("2", "gg", "{}"), ToolCall("3", "h", "{}"))),
-            message("tool", "one", answers=("1",)),
-            message("tool", "two", answers=("2",)),
-        )
-    )
-    assert unit_starts(unit) == (0,)
-    apart = cost(unit[0], unit[3]) + cost(unit[1]) + cost(unit[2], unit[4])
-    assert sorted(cost(*unit)) == sorted(apart)
 
 
 # Declarations

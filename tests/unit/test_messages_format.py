@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.compaction.prompts import chunk_text, quote_messages
+from app.compaction.prompts import chunk_text
 from app.compaction.view import (
-    Altered,
     Carried,
     Conversation,
     Note,
@@ -21,19 +20,15 @@ from app.compaction.view import (
 )
 from app.conversation.messages import Kind, Message
 from app.formats.answers import ContextMembers
-from app.formats.messages.answers import PING
 from app.formats.messages.format import MESSAGES
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
 from app.formats.requests import WireRequest
 from app.tokens.estimate import Costs
-from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
+from tests.conformance.messages import WHOLE, delta, frame, start, text
 from tests.unit.conversations import IDENTITY, chunk, count
 
 EPHEMERAL = {"type": "ephemeral"}
-THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
-SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result", "title": "T"}]}
 TOLD = ContextMembers(b'"context_status":"full"', b'"context_status":"full","context":{"status":"full"}')
 
 
@@ -168,24 +163,6 @@ def test_texts_and_pictures_are_read_wherever_they_stand() -> None:
     assert [media.kind for media in message.media] == ["image", "file", "image", "x_new"]
 
 
-def test_thinking_is_counted_and_neither_quoted_nor_part_of_what_a_message_means() -> None:
-    thinking, plain, alone = read(assistant(THOUGHT, block("a")), assistant("a"), assistant(THOUGHT))
-    assert thinking.thoughts == ("Hm.",)
-    assert "Hm." not in quote_messages([thinking], 0, (), "abcdef01")
-    assert thinking.digest == plain.digest
-    assert not thinking.sealed
-    assert alone.sealed
-
-
-def test_what_the_provider_calls_and_answers_itself_is_settled_and_a_pause_is_bound_to_what_follows() -> None:
-    [whole] = read(assistant(SEARCH, FOUND, block("a")))
-    assert ([call.name for call in whole.settled], whole.calls, whole.texts) == (["web_search"], (), ("T", "a"))
-    assert not whole.bound
-    talk = talk_of(user("q"), assistant(SEARCH), assistant(FOUND, block("a")), user("b"))
-    assert talk.transcript.messages[1].bound
-    assert talk.transcript.cuts == (0, 1, 3)
-
-
 def test_listed_tools_of_a_server_are_text_that_is_never_quoted() -> None:
     [listed] = read(
         assistant({"type": "mcp_tool_listing", "mcp_server_name": "m", "tools": [{"name": "f"}]}, block("a"))
@@ -249,19 +226,6 @@ def test_joined_messages_have_their_results_first() -> None:
     assert rendered(neighbours, Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 4), alternate=True)[0] == user("q")
 
 
-def test_what_is_altered_keeps_the_bytes_of_what_is_not() -> None:
-    raw = b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"long"},'
-    raw += b'{"type":"text","text":"more"}]}, {"x":1.50} ,{"type":"tool_result","tool_use_id":"b","content":"kept"}]}'
-    read_ = MessageReader(IDENTITY, MESSAGES.message).read([b'{"role":"user","content":"q"}', raw])
-    talk = Conversation(read_, IDENTITY, "t", lambda: Costs([1, 1], 0), None)
-    altered = Altered(1, ("l", "", "kept"), 1, "masked")
-    [_, sent] = MESSAGES.render(talk, View((Verbatim(0, 1), altered), 1))
-    assert json.loads(sent)["content"][0]["content"] == [block("l")]
-    assert b'{"x":1.50},{"type":"tool_result","tool_use_id":"b","content":"kept"}' in sent
-    plain = talk_of(user("q"), user("long"))
-    assert rendered(plain, Verbatim(0, 1), Altered(1, ("l",), 1, "shortened"))[1] == user("l")
-
-
 # Answers
 
 
@@ -277,25 +241,6 @@ def told(frame_: bytes) -> dict[str, Any]:
     return said
 
 
-def test_a_beginning_of_ours_takes_the_place_of_the_providers() -> None:
-    asked = request(stream=True)
-    early = MESSAGES.editor.begin_early(asked, "start", "cmp_1")
-    begun = told(early.frame("compaction_started", {}))
-    assert begun["message"]["model"] == "claude-sonnet-4-5"
-    assert begun["compaction"]["type"] == "compaction_started"
-    assert early.keep_alive() == PING
-    sent = edited(*STREAM, shape="start")
-    assert not any(b"message_start" in each for each in sent)
-    [ended] = [told(each) for each in sent if b"message_delta" in each]
-    assert ended["usage"] == {
-        "output_tokens": 9,
-        "input_tokens": 6,
-        "cache_creation_input_tokens": 4,
-        "cache_read_input_tokens": 60,
-    }
-    assert ended["context"]["provider"] == {"id": "msg_theirs", "model": "claude-sonnet-4-5-2025"}
-
-
 @pytest.mark.parametrize("usage", [b', "usage": {"input_tokens": 7, "output_tokens": 9}', b""])
 def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage: bytes) -> None:
     end = b'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}%b}\n\n' % usage
@@ -309,12 +254,6 @@ def test_only_the_first_end_is_told_and_an_interim_one_is_none() -> None:
     assert [b'"context":' in each for each in sent] == [False, False, True, False, False]
 
 
-def test_a_stream_that_begins_with_a_ping_has_not_begun() -> None:
-    editor = MESSAGES.editor(TOLD)
-    editor.edit(PING)
-    assert not editor.begun
-
-
 def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
     editor = MESSAGES.editor(TOLD)
     iterations = [{"type": "compaction", "input_tokens": 55_000}, {"type": "message", "input_tokens": 220}]
@@ -325,14 +264,6 @@ def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
 
 
 # Errors
-
-
-def test_a_providers_refusal_keeps_its_type_and_the_wording_that_clients_recover_by() -> None:
-    said = {"type": "invalid_request_error", "message": "prompt is too long: 274468 tokens > 200000 maximum"}
-    held = told(MESSAGES.editor().refusal_frame(400, (), json.dumps({"type": "error", "error": said}).encode(), 0.0))
-    assert {name: held["error"][name] for name in said} == said
-    assert told(MESSAGES.editor().refusal_frame(529, (), b"<p>", 0.0))["error"]["type"] == "api_error"
-    assert told(MESSAGES.editor().refusal_frame(418, (), b"<p>", 0.0))["error"]["type"] == "invalid_request_error"
 
 
 # Summary calls

@@ -54,29 +54,6 @@ def test_no_refusal_for_another_reason_is_taken_for_an_overflow() -> None:
 # What else tells of one
 
 
-CODES = ["context_length_exceeded", "model_context_window_exceeded", "prompt_too_long", "tokens_limit_reached"]
-SUM = "However, you requested 8256 tokens (64 in the messages, 8192 in the completion)"
-
-
-@pytest.mark.parametrize("code", CODES)
-def test_a_structured_code_is_enough_and_a_number_is_read_beside_it(code: str) -> None:
-    assert numbers(classify(400, error("", code=code))) == (None, None, None)
-    body = error("Request body too large for some model. Max size: 8000 tokens.", code=code)
-    assert numbers(classify(413, body)) == (8_000, None, None)
-
-
-def test_whole_numbers_beside_the_message_win() -> None:
-    body = error("the request exceeds the available context size", n_prompt_tokens=4_476, n_ctx=4_096, code=400)
-    assert numbers(classify(400, body)) == (4_096, 4_476, 4_476)
-
-
-def test_prompt_and_output_are_told_apart_and_a_limit_that_is_exceeded_is_learnt() -> None:
-    found = sure(classify(400, error(f"maximum context length is 8192 tokens. {SUM}")))
-    assert numbers(found) == (8_192, 64, 8_256)
-    assert (found.names_output, found.learn_window) == (True, True)
-    assert not sure(classify(400, error("Prompt is too long: 5000 tokens > 8192 maximum"))).learn_window
-
-
 # Where the text is
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget, Trigger
+from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk
 from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, split_span
 from app.compaction.planning_state import Path, build_view
@@ -19,7 +19,6 @@ from tests.unit.conversations import (
     conversation,
     message,
     plan_compaction,
-    steps,
     sure,
     turns,
     widest_path,
@@ -27,12 +26,6 @@ from tests.unit.conversations import (
 )
 
 QUESTION = message("user", "the last question")
-EVERYTHING = replace(SETTINGS, strategy="full")
-
-
-def agent_turn(number: int) -> Conversation:
-    """A short turn, and a long one of units of 100 tokens."""
-    return conversation(*turns(1), message("user", "do all of it"), *steps(number, called=20, tokens=80))
 
 
 def spread(talk: Conversation, stop: int, **changes: Any) -> tuple[Span, ...]:
@@ -69,22 +62,6 @@ def test_as_many_turns_stay_verbatim_as_have_room(said: list[Message], fixed: in
     assert choose_cut(conversation(*said, QUESTION, fixed=fixed), Path(), limits, SETTINGS) == cut
 
 
-def test_of_more_turns_at_most_half_of_what_the_trigger_allows_is_left() -> None:
-    """Otherwise the next turn, or the next but one, would fire it again."""
-    talk = conversation(*turns(12, size=10), QUESTION)
-    limits = budget(tail_fill=300, tail_turns=1, trigger=Trigger(10_000, since=200))
-    assert choose_cut(talk, Path(), limits, SETTINGS) == 16
-
-
-def test_a_long_turn_that_would_leave_most_of_the_fill_unused_is_cut_between_units() -> None:
-    steps = [message("assistant", words(50, f"s{n}")) for n in range(8)]
-    talk = conversation(*turns(2), message("user", "do all of it"), *steps, *turns(1, size=10), QUESTION)
-    limits = budget(2_000, tail_turns=0, tail_fill=150)
-    cut = choose_cut(talk, Path(), limits, SETTINGS)
-    assert cut == 11  # Two steps of 50 tokens, the short turn and the question.
-    assert talk.transcript.carried(0, cut, cut) == (4,)
-
-
 def test_the_fill_gives_way_to_the_target_step_by_step() -> None:
     steps = [message("assistant", words(50, f"s{n}")) for n in range(8)]
     talk = conversation(message("user", "do all of it"), *steps, *turns(1, size=10), QUESTION)
@@ -101,19 +78,6 @@ def test_the_tail_leaves_room_for_every_summary_that_a_large_refill_needs() -> N
     one = choose_cut(talk, Path(), limits, SETTINGS)
     eight = choose_cut(talk, Path(), limits, replace(SETTINGS, source_tokens=260))
     assert (one, eight) == (32, 34)
-
-
-def test_of_a_giant_last_turn_no_more_stays_than_the_tail_is_filled_up_to() -> None:
-    talk = agent_turn(6)
-    for fill, cut in ((220, 11), (150, 13), (30, 13), (0, 11)):
-        assert choose_cut(talk, Path(), budget(tail_fill=fill), SETTINGS) == cut
-
-
-def test_the_question_of_a_turn_that_a_later_part_ends_is_summarised_with_it() -> None:
-    talk = conversation(message("user", "long task"), *(message("assistant", words(50, f"s{n}")) for n in range(4)))
-    assert talk.transcript.carried(0, 2, 3) == (0,)
-    assert talk.transcript.carried(2, 3, 3) == ()
-    assert talk.transcript.carried(0, 2, 5) == ()
 
 
 SMALLER = conversation(*turns(1, size=50), *turns(3, size=75, first=1), QUESTION)
@@ -244,17 +208,6 @@ def test_a_summary_of_everything_reads_the_originals_or_what_the_last_one_lacks(
     plan = sure(compaction(talk, chunk(talk, 0, 8), strategy=strategy))
     assert plan.spans == (Span(start, 18),)
     assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[0], talk.chain[18])
-
-
-CHECKPOINTS = budget(10_000, trigger=Trigger(10_000, since=1_000), tail_turns=0, tail=5_000)
-
-
-def test_inside_a_turn_half_of_what_may_follow_a_checkpoint_is_left() -> None:
-    """Otherwise the agent's next step would fire it again, and so would every other one."""
-    talk = agent_turn(12)
-    cut = sure(choose_cut(talk, Path(), CHECKPOINTS, EVERYTHING))
-    assert talk.transcript.tokens(cut) == 500
-    assert talk.transcript.carried(0, cut, cut) == (2,)
 
 
 def test_a_history_of_many_parts_is_summarised_over_several_compactions() -> None:

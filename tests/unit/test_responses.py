@@ -12,10 +12,7 @@ from app.compaction.view import Altered, Carried, Conversation, Note, Pruned, Ve
 from app.conversation.messages import Kind, Media, Message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
-from app.formats.sse import frames_in
-from app.formats.summaries import Manners
 from app.tokens.estimate import Costs
-from tests.conformance.responses import BEGINNING, ends, frame
 from tests.unit.conversations import IDENTITY
 
 
@@ -86,17 +83,6 @@ def test_results_of_every_family_are_read(result: dict[str, Any], texts: tuple[s
     assert message.sealed is (result["type"] == "tool_search_output")
 
 
-def test_a_request_for_approval_is_a_call_that_is_named_by_its_id() -> None:
-    [call] = read({"type": "mcp_approval_request", "id": "c", "name": "drop", "arguments": "{}"}).calls
-    assert (call.id, call.name) == ("c", "drop")
-
-
-def test_a_result_without_an_id_answers_the_call_of_its_tool() -> None:
-    calls = [{"type": "function_call", "name": name, "arguments": "{}", "call_id": name} for name in ("look", "clock")]
-    found = talk(USER, *calls, {"type": "function_call_output", "name": "clock", "output": "noon"}, USER)
-    assert found.transcript.cuts == (0, 1, 2, 4)
-
-
 def test_a_providers_own_search_for_tools_is_followed_by_what_it_found() -> None:
     found = talk(USER, {"type": "tool_search_call", "arguments": {}}, {"type": "tool_search_output", "tools": []}, USER)
     assert found.transcript.cuts == (0, 1, 3)
@@ -133,11 +119,6 @@ def test_what_a_providers_own_tool_did_is_one_item(item: dict[str, Any], name: s
     assert (message.kind, message.texts, message.calls) == (Kind.ASSISTANT, texts, ())
     assert [call.name for call in message.settled] == [name]
     assert [media.kind for media in message.media] == (["image"] if name == "image_generation" else [])
-
-
-def test_reasoning_is_sealed_and_bound_and_its_size_is_known() -> None:
-    message = read({**THOUGHT, "encrypted_content": "x" * 7})
-    assert (message.sealed, message.bound, message.thoughts, message.encrypted) == (True, True, ("Hm.",), 7)
 
 
 def test_lists_of_tools_are_sealed_and_what_runs_the_model_is_instructions() -> None:
@@ -193,28 +174,6 @@ def test_a_prompt_of_unknown_size_is_not_typical() -> None:
     ):
         assert not RESPONSES.read(body(input="a", **members)).is_typical
     assert RESPONSES.read(body(input="a", truncation="disabled", tools=[{"type": "custom"}])).is_typical
-
-
-def test_declarations_are_read() -> None:
-    schema = {"type": "json_schema", "name": "s", "schema": {"type": "object"}}
-    tools = [{"type": "function", "name": "f", "description": "d", "parameters": {}}, {"type": "web_search"}]
-    told = RESPONSES.read(
-        body(input="a", tools=tools, tool_choice={"type": "function", "name": "f"}, text={"format": schema})
-    )
-    read_ = told.declarations()
-    assert [tool.name for tool in read_.tools] == ["f"]
-    assert read_.others == ('{"type": "web_search"}',)
-    assert read_.forced == "f"
-    assert read_.response_format is not None
-    assert read_.response_format.name == "s"
-
-
-def test_the_name_of_the_cache_is_found() -> None:
-    request = RESPONSES.read(body(input="a", prompt_cache_key="k", user="u", max_output_tokens=7))
-    assert (request.cache_key, request.answer.output) == (
-        ("prompt_cache_key", b'"k"'),
-        7,
-    )
 
 
 # A provider's compaction
@@ -281,41 +240,5 @@ def test_parts_that_are_left_empty_go_but_for_the_last() -> None:
 # Streams
 
 
-def edited(editor: Any, *frames: bytes) -> list[dict[str, Any]]:
-    out = b"".join(editor.edit(each) for each in frames)
-    return [json.loads(each.partition(b"data: ")[2]) for each in frames_in(out) if b"data: " in each]
-
-
 def request(**members: Any) -> Any:
     return RESPONSES.read(body(input="a", stream=True, **members))
-
-
-def test_a_stream_passes_whatever_its_numbers_and_ids() -> None:
-    editor = RESPONSES.editor()
-    for odd in (
-        frame("response.created", 7, response={"id": "a"}),
-        frame("response.completed", 1, response={"id": "b"}),
-    ):
-        assert editor.edit(odd) == odd
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        frame("error", 2, code="context_length_exceeded", message="Too long.", param="input"),
-        ends(2, "failed", error={"code": "context_length_exceeded", "message": "Too long."}),
-        b'data: {"error":{"code":"context_length_exceeded","message":"Too long."}}\n\n',
-    ],
-)
-def test_an_error_before_the_first_item_is_kept(error: bytes) -> None:
-    editor = RESPONSES.editor()
-    edited(editor, *BEGINNING[:3], error)
-    assert not editor.begun
-    assert b"context_length_exceeded" in editor.error
-    assert editor.failed
-    assert editor.complete
-
-
-def test_a_summary_call_asks_for_as_many_tokens_as_are_allowed_at_least() -> None:
-    options = RESPONSES.summaries.options(Manners("max_output_tokens"), "m", 5, 8_000, {})
-    assert options == {"max_output_tokens": 16, "stream": True, "store": False}

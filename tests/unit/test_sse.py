@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -174,51 +172,3 @@ def test_what_passes_unseen_says_nothing_however_it_is_written(spelt: list[bytes
     assert quiet == edited
     loud = edited.edit(frames[stop : first_end(frames, stop)])
     assert stop == len(frames) or loud != frames[stop : first_end(frames, stop)] or quiet != edited
-
-
-def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:
-    editor = editor_of(sent=OURS)
-    chunks = [json.loads(line[6:]) for line in passed(editor).splitlines() if line.startswith(b"data: {")]
-    assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
-    assert chunks[0]["choices"][0]["delta"] == {"content": ""}
-    assert not any("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"])
-
-
-def test_what_the_provider_called_its_answer_is_told_once() -> None:
-    """Some begin with a chunk that names nothing."""
-    editor = editor_of(sent=OURS)
-    frames = [
-        b'{"choices":[],"created":0,"id":"","model":"","prompt_filter_results":[]}',
-        b'{"id":"up","created":7,"model":"m-2024","choices":[{"index":0,"delta":{"content":"a"}}]}',
-        b'{"id":"up","created":8,"model":"m-2024","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}',
-        b'{"id":"up","created":9,"model":"m-2024","choices":[],"usage":{"prompt_tokens":1}}',
-    ]
-    chunks = [json.loads(editor.edit(event(frame))[6:]) for frame in frames]
-    assert [chunk.get("context") for chunk in chunks] == [
-        None,
-        None,
-        {"a": 1, "provider": {"id": "up", "created": 7, "model": "m-2024"}},
-        None,
-    ]
-    assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
-
-
-def usage_frames() -> list[bytes]:
-    """A stream that was asked for its usage: null in each chunk, and a chunk of its own behind the end."""
-    content = b'{"id":"1","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":%b}],"usage":null}'
-    usage = b'{"id":"1","choices":[],"usage":{"prompt_tokens":7}}'
-    return [
-        event(content % b"null"),
-        event(content % b"null"),
-        event(content % b'"stop"'),
-        event(usage),
-        b"data: [DONE]\n\n",
-    ]
-
-
-@pytest.mark.parametrize("usage", [b'{"prompt_tokens":7}', b"{}", b"0", b"null"])
-@pytest.mark.parametrize("choices", [b"[]", b"null", b'[{"index":0,"delta":{},"finish_reason":"stop"}]'])
-def test_a_usage_is_taken_out_wherever_it_stands(usage: bytes, choices: bytes) -> None:
-    editor = editor_of(b"", b"", hides_usage=True)
-    for frame in (usage_frames()[0], event(b'{"choices":%b,"usage":%b}' % (choices, usage))):
-        assert b"usage" not in editor.edit(frame)
