@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_290,
-    "tests": 50_632,
+    "tests": 49_389,
     "lab": 8_815,
 }
 """Lines of Python by folder, at most."""
