@@ -321,11 +321,11 @@ class Summariser:
             async with route.upstream.call(target, body, headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
-                    await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)
+                    await read_into(refusal, answering, LONGEST_REFUSAL)
                     if says_no_such_path(answering.status, bytes(refusal)):
                         route.missing()
                     return _refused(answering, bytes(refusal), pressed=pressed)
-                async for chunk in answering.chunks():
+                async for chunk in answering:
                     reader.feed(chunk)
                     if reader.done or _too_large(reader):
                         break

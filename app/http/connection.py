@@ -246,11 +246,8 @@ class UpstreamExchange:
             reading.put_back(bytes(body))
         return bytes(body), reading.complete and len(body) <= most
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Iterate over the body as it arrives. Raises the upstream errors."""
-        return self
-
     def __aiter__(self) -> AsyncIterator[bytes]:
+        """Iterate over the body as it arrives. Raises the upstream errors."""
         return self
 
     async def __anext__(self) -> bytes:

@@ -129,7 +129,7 @@ class Upstream:
         """Send a GET, or a POST if there is a body, and return the whole answer. Raises the upstream errors."""
         whole = bytearray()
         async with self.call(target, body, headers, seconds, b"POST" if body else b"GET") as answer:
-            if not await read_into(whole, answer.chunks(), LARGEST_OWN_ANSWER):
+            if not await read_into(whole, answer, LARGEST_OWN_ANSWER):
                 raise UpstreamDisconnected(f"The answer is larger than {LARGEST_OWN_ANSWER} bytes.")
             return WholeAnswer(answer.status, answer.headers, bytes(whole))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import starmap
 from math import ceil, floor, log10
 from typing import Any, Literal, NamedTuple
 
@@ -102,18 +103,14 @@ def requests_of(records: Sequence[StoredUsage], count: int, most: int) -> list[C
     answered = [
         of_request for of_request in calls.values() if any(each.record.purpose == "message" for each in of_request)
     ]
-    found: list[ChartedRequest] = []
-    for number, of_request in enumerate(answered, max(1, count - len(answered) + 1)):
-        found.append(_request(number, of_request, found[-1] if found else None))
-    return found[-most:]
+    return list(starmap(_request, enumerate(answered, max(1, count - len(answered) + 1))))[-most:]
 
 
-def _request(number: int, calls: Sequence[StoredUsage], previous: ChartedRequest | None) -> ChartedRequest:
+def _request(number: int, calls: Sequence[StoredUsage]) -> ChartedRequest:
     latest = next(each for each in reversed(calls) if each.record.purpose == "message")
     record = latest.record
     forwarded = record.forwarded or record.tokens.prompt or 0
     sent = record.estimated or forwarded
-    grown = None if previous is None else previous.forwarded + max(0, sent - previous.sent)
     waited = (record.decided or UNDECIDED).waited_seconds
     by_purpose = ([each.record for each in calls if each.record.purpose == name] for name in ("summary", "background"))
     return ChartedRequest(
@@ -123,23 +120,20 @@ def _request(number: int, calls: Sequence[StoredUsage], previous: ChartedRequest
         sent=sent,
         forwarded=forwarded,
         cost=_cost([each.record for each in calls]),
-        compactions=tuple(_compaction(made, sent, forwarded, grown, waited) for made in by_purpose if made),
+        compactions=tuple(_compaction(made, sent, forwarded, waited) for made in by_purpose if made),
     )
 
 
-def _compaction(
-    calls: Sequence[UsageRecord], sent: int, forwarded: int, grown: int | None, waited: float | None
-) -> Compaction:
-    """Return the compaction of these calls. `grown`: tokens of the previous payload and the messages since then; None
-    for the first request. Background summaries do not change the payload yet: `before` is then `forwarded`."""
+def _compaction(calls: Sequence[UsageRecord], sent: int, forwarded: int, waited: float | None) -> Compaction:
+    """Return the compaction of these calls. Background summaries do not change the payload yet: `before` is then
+    `forwarded`."""
     ahead = calls[0].purpose == "background"
     made = [record.made for record in calls if record.made is not None]
     kept = [each for each in made if each.summary is not None]
     replaced, summaries = sum(each.replaced for each in kept), sum(each.summary or 0 for each in kept)
-    without = forwarded + max(0, replaced - summaries) if grown is None else grown
     seconds = max((each.seconds for each in made), default=None)
     return Compaction(
-        before=forwarded if ahead or not kept else max(forwarded, min(sent, without)),
+        before=forwarded if ahead else max(forwarded, min(sent, forwarded + replaced - summaries)),
         after=forwarded,
         replaced=replaced,
         summaries=summaries,

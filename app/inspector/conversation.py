@@ -5,7 +5,7 @@ Actions are forms, and do the same as the REST interface.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -124,7 +124,7 @@ async def _page(
         requests=requests,
         chart=chart_of(requests),
         shares=window_shares(parts, conversation.window, latest.decided.limit or None if latest else None),
-        **_why(conversation, parts, latest),
+        **_why(conversation, latest),
         trigger=latest.decided.trigger if latest else None,
         # Sorted by messages, because the summaries of one compaction are stored in any order.
         summaries=replace(summaries, data=sorted(summaries.data, key=lambda each: (-each.last_index, -each.level))),
@@ -141,16 +141,14 @@ async def _page(
     )
 
 
-def _why(
-    conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: ChartedRequest | None
-) -> dict[str, Any]:
+def _why(conversation: StoredConversation, latest: ChartedRequest | None) -> dict[str, Any]:
     """Explain the latest payload by the latest stored plan. If the plan is of an earlier request, `is_latest` is False:
     no plan was needed for the later requests."""
     plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
     is_latest = plan is not None and latest is not None and plan["request_id"] == latest.record.request_id
     reasons = (step["reason"] for step in (plan or {"steps": ()})["steps"])
     return {
-        "steps": explained(plan, conversation.tokens_before, parts if is_latest else ()),
+        "steps": explained(plan, conversation.tokens_before),
         "plan": plan,
         "is_latest": is_latest,
         "meanings": meanings(conversation.reason, *reasons),

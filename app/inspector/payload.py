@@ -19,7 +19,7 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.prompts import chunk_text
 from app.conversation.messages import Kind
 from app.conversation.reasons import Code
-from app.inspector.pages import counted, whole
+from app.inspector.pages import whole
 from app.store import StoredMessage
 
 FATES: Mapping[str, str] = {"summarized": "in a summary", "pruned": "left out"}
@@ -247,16 +247,16 @@ class Explained(NamedTuple):
     tone: Tone = "plain"
 
 
-def explained(plan: Mapping[str, Any] | None, sent: int, parts: Sequence[Part]) -> list[Explained]:
+def explained(plan: Mapping[str, Any] | None, sent: int) -> list[Explained]:
     """Explain a payload: the numbers of its plan, and each tried step with its outcome. `plan`: the stored plan, see
     `account_of` in `compaction/fallback`; None if no compaction was due. `sent`: tokens of the latest request."""
     if plan is None:
         sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
         return [Explained("Nothing was due", sentence)]
-    return list(_explained(plan, parts))
+    return list(_explained(plan))
 
 
-def _explained(plan: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[Explained]:
+def _explained(plan: Mapping[str, Any]) -> Iterator[Explained]:
     came, went, trigger = plan["estimated"], plan["forwarded"], plan["trigger"]
     source = SOURCES.get(plan["window_source"], plan["window_source"])
     yield Explained(
@@ -271,13 +271,6 @@ def _explained(plan: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[Expla
         f" A compaction aims at {whole(plan['target'])}.",
     )
     yield from map(_step, plan["steps"])
-    if chunks := [part for part in parts if part["kind"] == "summarized"]:
-        covered = sum(part["last_index"] - part["first_index"] + 1 for part in chunks)
-        stand = f"{counted(len(chunks), 'summary', 'summaries')} {'stands' if len(chunks) == 1 else 'stand'}"
-        tokens = whole(sum(part["tokens"] for part in chunks))
-        yield Explained("In it", f"{stand} for {whole(covered)} messages, in {tokens} tokens.", "done")
-    if quoted := sum(part["tokens"] for part in parts if part["kind"] in ("recalled", "exact_values", "state")):
-        yield Explained("Quoted", f"{whole(quoted)} tokens of what the last user message is about.", "done")
     fewer = f", {whole(came - went)} fewer." if came > went else "."
     yield Explained("Went out", f"{whole(went)} tokens{fewer}", "done")
 

@@ -169,7 +169,7 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
     editor = request.format.editor(context, request.wire, hides_usage=attempt.asks_usage)
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
-        await relay_stream(exchange, answering.chunks(), editor, learns=True)
+        await relay_stream(exchange, answering, editor, learns=True)
         return
     body, is_whole = await answering.read_ahead(LARGEST_WHOLE)
     if not is_whole:
@@ -187,7 +187,7 @@ async def relay_as_sent(
     kind = media_type(answering.headers) if answering.status == 200 else ""
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
-        await relay_stream(exchange, answering.chunks(), reader or exchange.caller.format.editor())
+        await relay_stream(exchange, answering, reader or exchange.caller.format.editor())
         return
     if reader is not None and kind == "application/json":
         body, is_whole = await answering.read_ahead(LARGEST_WHOLE)
@@ -201,7 +201,7 @@ async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Head
     # A 304 states the length of a body that it does not have; uvicorn would wait for that body.
     await client.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
     try:
-        async for chunk in answering.chunks():
+        async for chunk in answering:
             await client.body(chunk)
     except StenoError as error:
         record.cut(error)
@@ -355,14 +355,14 @@ class EarlyStream:
             body = bytearray()
             if not encoding:
                 with suppress(StenoError):  # An incomplete body is enough, because the status is known.
-                    await read_into(body, answering.chunks(), LONGEST_REFUSAL)
+                    await read_into(body, answering, LONGEST_REFUSAL)
             await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
             return
         if encoding:
             raise UpstreamUnreadable(
                 f"The provider's answer is compressed ({encoding:.100}), although Steno asked for no compression."
             )
-        chunks = answering.chunks()
+        chunks = answering
         frames = editor.as_stream(chunks, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)
         await relay_stream(self._exchange, frames, editor, learns=True)
 

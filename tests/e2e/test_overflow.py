@@ -58,13 +58,13 @@ def held(steno: Steno, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         kept.append(await relay(*request))
         return kept[-1]
 
-    def chunks(answering: Any) -> Any:
+    def iterated(answering: Any) -> Any:
         kept.append(read(answering))
         return kept[-1]
 
-    read = UpstreamExchange.chunks
+    read = UpstreamExchange.__aiter__
     monkeypatch.setattr(upstream, "relay", relayed)
-    monkeypatch.setattr(UpstreamExchange, "chunks", chunks)
+    monkeypatch.setattr(UpstreamExchange, "__aiter__", iterated)
     return kept
 
 

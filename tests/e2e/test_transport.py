@@ -56,7 +56,7 @@ async def post(upstream: Upstream, content: bytes | AsyncIterator[bytes] = b"{}"
 
 
 async def body_of(answering: UpstreamExchange) -> bytes:
-    return b"".join([chunk async for chunk in answering.chunks()])
+    return b"".join([chunk async for chunk in answering])
 
 
 async def soon(condition: Callable[[], bool]) -> None:
@@ -241,7 +241,7 @@ def test_what_arrived_is_handed_over_before_the_news_that_no_more_comes(
     async def story(upstream: Upstream) -> None:
         answering, came, raised = await post(upstream), b"", None
         try:
-            async for chunk in answering.chunks():
+            async for chunk in answering:
                 came += chunk
         except StenoError as caught:
             raised = type(caught)
@@ -271,7 +271,7 @@ def test_no_more_is_taken_than_is_read(scripted: ScriptedProvider, tell: Tell) -
         await asyncio.sleep(0.3)
         taken = scripted.sent
         assert taken < 16 << 20  # What the kernel holds for both sides.
-        assert sum([len(chunk) async for chunk in answering.chunks()]) == len(body)
+        assert sum([len(chunk) async for chunk in answering]) == len(body)
 
     tell(scripted.url, story)
 
@@ -375,7 +375,7 @@ def test_an_answer_that_is_given_up_closes_its_connection(scripted: ScriptedProv
 
     async def story(upstream: Upstream) -> None:
         answering = await post(upstream)
-        assert await anext(answering.chunks()) == b"a"
+        assert await anext(answering) == b"a"
         await answering.close()
         await soon(lambda: scripted.requests[0].closed_at is not None)
         with pytest.raises(UpstreamDisconnected):

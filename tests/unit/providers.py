@@ -22,7 +22,7 @@ class Answer(Struct):
     headers: list[tuple[bytes, bytes]]
     pieces: tuple[bytes, ...]
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self.pieces:
             yield piece
 

@@ -35,7 +35,7 @@ class Given(Struct):
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self.body
 
     @property

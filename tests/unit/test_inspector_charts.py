@@ -58,11 +58,10 @@ def test_its_summaries_are_one_compaction_with_all_they_took() -> None:
     assert request.cost == "$1.50"
 
 
-def test_a_compaction_begins_at_the_previous_payload_with_the_new_messages() -> None:
+def test_a_compaction_begins_at_the_payload_that_would_have_been_without_it() -> None:
     """What is quoted in this payload alone is no part of what was before."""
-    again = [call(0, "a"), call(1, "b", "summary"), call(2, "b", estimated=7_000, forwarded=2_900)]
-    (made,) = requests_of(again, 2, 10)[1].compactions
-    assert (made.before, made.after) == (2_500 + 1_000, 2_900)
+    (request,) = requests_of([call(0, "a", "summary"), call(1, "a", estimated=9_000, forwarded=2_900)], 1, 10)
+    assert [(made.before, made.after) for made in request.compactions] == [(2_900 + 4_000 - 500, 2_900)]
 
 
 def request(number: int, sent: int, forwarded: int | None = None, **changes: Any) -> ChartedRequest:

@@ -10,13 +10,6 @@ from app.compaction.chunks import Outcome
 from app.compaction.decision import StepName
 from app.inspector.payload import explained
 
-PARTS = [
-    {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 60},
-    {"kind": "summarized", "first_index": 0, "last_index": 23, "summary_id": "chk_1", "tokens": 289},
-    {"kind": "recalled", "messages": [3], "tokens": 77},
-    {"kind": "verbatim", "first_index": 24, "last_index": 30, "tokens": 1_236},
-]
-
 
 def step(name: str, outcome: str, tokens: int | None = None, summaries: int = 0, reason: str | None = None) -> Any:
     return {"step": name, "outcome": outcome, "tokens": tokens, "summaries": summaries, "reason": reason}
@@ -38,7 +31,7 @@ def plan(*steps: Any, **changes: Any) -> dict[str, Any]:
 
 
 def test_where_nothing_was_due_one_sentence_says_so() -> None:
-    (only,) = explained(None, 900, PARTS)
+    (only,) = explained(None, 900)
     assert only.title == "Nothing was due"
     assert "900 tokens" in only.text
 
@@ -51,7 +44,6 @@ def test_what_was_tried_and_refused_says_why() -> None:
             step("prune", "sent", 7_000),
         ),
         0,
-        [],
     )
     assert [each.title for each in told[3:6]] == ["Not summarised", "Not enough", "Chosen"]
     assert "summary_empty: timeout" in told[3].text
@@ -66,7 +58,7 @@ def test_every_step_has_words(name: str) -> None:
         "summarise": [each.name.lower() for each in Outcome],
     }
     for outcome in outcomes.get(name, ["sent"] if name == "unchanged" else ["sent", "refused"]):
-        (told,) = explained(plan(step(name, outcome, 10, 1)), 0, [])[3:4]
+        (told,) = explained(plan(step(name, outcome, 10, 1)), 0)[3:4]
         assert told.title
         assert told.text.endswith(".")
         assert "_" not in told.text

@@ -97,7 +97,7 @@ def relayed(*arrivals: bytes) -> list[str | bytes]:
         record, caller = SimpleNamespace(cut=lambda _: None), SimpleNamespace(format=CHAT_COMPLETIONS)
         exchange: Any = SimpleNamespace(client=client, record=record, caller=caller)
         await start_stream(exchange, answering, [])
-        streaming = asyncio.ensure_future(relay_stream(exchange, answering.chunks(), CHAT_COMPLETIONS.editor()))
+        streaming = asyncio.ensure_future(relay_stream(exchange, answering, CHAT_COMPLETIONS.editor()))
         for part in arrivals[1:]:
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -162,7 +162,7 @@ def test_an_answer_is_whole_once_its_last_byte_came(cut: int) -> None:
         assert await answering.read_ahead(2) == (b"{}", True)
         assert await answering.read_ahead(1) == (b"{}", False)
         before = answering.is_over
-        assert [chunk async for chunk in answering.chunks()] == [b"{}"]
+        assert [chunk async for chunk in answering] == [b"{}"]
         assert (before, answering.is_over) == (False, True)
         await provider.close()
 
