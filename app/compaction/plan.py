@@ -306,28 +306,49 @@ def plan_compaction(
 ) -> Plan | None:
     """Plan the compaction that is due after `base`. Return None if no summary frees enough.
 
-    `known` chunks after the base are reused for their part, unless the parts around them would become too many.
+    A cumulative summary covers everything before the tail: the summariser reads the whole history (strategy `full`), or
+    the messages since the last summary. Otherwise `known` chunks after the base are reused for their part, unless the
+    parts around them would become too many.
     """
-    if options.cumulative:
-        return _plan_cumulative(conversation, base, budget, options, series)
-    start, goes_on = base.covered, False
-    made: tuple[SummaryChunk, ...] = ()
+    transcript, chain, kept = conversation.transcript, conversation.chain, Path() if options.cumulative else base
     cut = choose_cut(conversation, base, budget, options)
     if cut is None:
-        foldable = base.chunks[:-1]
-        held = max(fold_weight(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
-        if len(foldable) < FOLD_MINIMUM or held <= budget.fold:
-            return None
-        start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
-        spans: tuple[Span, ...] = ()
-    else:
-        all_spans, made = _spans(conversation, base, Span(start, cut), options, known)
-        spans = all_spans[:MOST_PARTS]
-        cut, goes_on = spans[-1].stop, spans != all_spans
-        if not _worth_it(conversation, base, spans, budget, options, is_last=not goes_on):
-            return plan_compaction(conversation, base, budget, options, series) if made else None
-    through = ChunkRange(series, conversation.chain[start], conversation.chain[cut])
-    return Plan(base, spans, through, goes_on=goes_on, made=made)
+        return None if options.cumulative else _plan_fold(conversation, base, budget, series)
+    start = 0 if options.strategy == "full" else base.covered
+    all_spans, made = _spans(conversation, base if start else Path(), Span(start, cut), options, known)
+    if len(all_spans) > MOST_PARTS and start < base.covered:  # Too long to be read completely each time.
+        start = base.covered
+        all_spans, made = _spans(conversation, base, Span(start, cut), options)
+    spans, goes_on = all_spans[:MOST_PARTS], len(all_spans) > MOST_PARTS
+    cut = spans[-1].stop
+    covered = Span(0 if options.cumulative else base.covered, cut)
+    parts = (covered,) if options.cumulative else spans
+    expected = sum(expected_view(conversation, kept, cut, len(parts), budget, options))
+    is_too_small = any(replaced_tokens(transcript, part, cut) < SMALLEST_PART for part in parts)
+    if is_too_small or not _frees_enough(conversation, base, expected, cut, budget, is_last=not goes_on):
+        return plan_compaction(conversation, base, budget, options, series) if made else None
+    return Plan(base, spans, ChunkRange(series, chain[covered.start], chain[cut]), goes_on=goes_on, made=made)
+
+
+def _plan_fold(conversation: Conversation, base: Path, budget: Budget, series: str) -> Plan | None:
+    """Plan the fold of all chunks but the last one, if it is due."""
+    foldable = base.chunks[:-1]
+    held = max(fold_weight(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
+    if len(foldable) < FOLD_MINIMUM or held <= budget.fold:
+        return None
+    return Plan(base, (), ChunkRange(series, conversation.chain[0], foldable[-1].through_digest))
+
+
+def _frees_enough(
+    conversation: Conversation, base: Path, expected: int, cut: int, budget: Budget, *, is_last: bool
+) -> bool:
+    """Return whether a compaction frees a tenth of the request and brings it under the trigger. Over the limit, or if
+    more compactions have to follow, it only has to free something."""
+    view = unmasked_tokens(conversation, base)
+    if view > budget.limit or not is_last:
+        return expected < view
+    tail = conversation.transcript.tokens(cut)
+    return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(expected, tail)
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
@@ -339,32 +360,6 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: Su
     most = min(options.input_tokens, options.source_tokens or options.input_tokens)
     fits = read + released_tokens(conversation.transcript, chunks) <= most
     return fits and will_fold(conversation, plan.base, span.stop, 1, budget)
-
-
-def _plan_cumulative(
-    conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions, series: str
-) -> Plan | None:
-    """Plan one summary of everything before the tail. The summariser reads the whole history (strategy `full`), or the
-    messages since the last summary."""
-    empty = Path()
-    cut = choose_cut(conversation, base, budget, options)
-    if cut is None:
-        return None
-    start = 0 if options.strategy == "full" else base.covered
-    spans, _ = _spans(conversation, base if start else empty, Span(start, cut), options)
-    if len(spans) > MOST_PARTS and start < base.covered:  # Too long to be read completely each time.
-        start = base.covered
-        spans, _ = _spans(conversation, base, Span(start, cut), options)
-    is_last = len(spans) <= MOST_PARTS
-    spans = spans[:MOST_PARTS]
-    cut = spans[-1].stop
-    if replaced_tokens(conversation.transcript, Span(0, cut), cut) < SMALLEST_PART:
-        return None
-    view = unmasked_tokens(conversation, base)
-    expected = sum(expected_view(conversation, empty, cut, 1, budget, options))
-    if not _frees_enough(conversation, view, expected, cut, budget, is_last=is_last):
-        return None
-    return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
 
 
 def _spans(
@@ -406,34 +401,6 @@ def is_shown(conversation: Conversation, base: Path, span: Span, options: Summar
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
     """Return the tokens of a view over `base` up to the span's end."""
     return build_view(conversation, base).tokens - conversation.transcript.tokens(span.stop)
-
-
-def _worth_it(
-    conversation: Conversation,
-    base: Path,
-    spans: Sequence[Span],
-    budget: Budget,
-    options: SummaryOptions,
-    *,
-    is_last: bool,
-) -> bool:
-    """Return whether the compaction frees a tenth of the request and brings it under the trigger. Over the limit, or if
-    more compactions have to follow, it only has to free something."""
-    cut = spans[-1].stop
-    if any(replaced_tokens(conversation.transcript, span, cut) < SMALLEST_PART for span in spans):
-        return False
-    view = unmasked_tokens(conversation, base)
-    expected = sum(expected_view(conversation, base, cut, len(spans), budget, options))
-    return _frees_enough(conversation, view, expected, cut, budget, is_last=is_last)
-
-
-def _frees_enough(
-    conversation: Conversation, view: int, expected: int, cut: int, budget: Budget, *, is_last: bool
-) -> bool:
-    if view > budget.limit or not is_last:  # Over the limit, any reduction helps.
-        return expected < view
-    tail = conversation.transcript.tokens(cut)
-    return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(expected, tail)
 
 
 def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) -> Change:
