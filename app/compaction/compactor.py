@@ -48,10 +48,9 @@ from app.compaction.planning_state import (
     successions,
 )
 from app.compaction.policy import SummaryOptions
-from app.compaction.recall import RecallPolicy
 from app.compaction.request import ChatRequest
 from app.compaction.user_words import SHARE, OmittedWords
-from app.compaction.view import View, current_turn, without_thinking
+from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.runtime.bounded import Erased
@@ -117,7 +116,8 @@ class RequestCompactor:
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
     """Compaction that was announced to the client; only the first one is."""
-    _state: PlanningState | None = None
+    state: PlanningState = field(init=False)
+    """What is known of the history; set by `_begin`."""
     _stored: PlanningState | None = None
     """First state that was read from the store; None if the store did not answer."""
     _before: PlanningState | None = None
@@ -154,7 +154,7 @@ class RequestCompactor:
                 raise
             self._tried.append(Compaction((), Outcome.STORE_AWAY))
         if self.is_without_store:
-            self._state = await self._compute(self._remembered)
+            self.state = await self._compute(self._remembered)
         await self._report_savings()
         decision = await self._compute(self._choose)
         if not self.is_refused:
@@ -212,12 +212,6 @@ class RequestCompactor:
     # Results so far
 
     @property
-    def state(self) -> PlanningState:
-        if self._state is None:
-            raise RuntimeError("nothing has begun")
-        return self._state
-
-    @property
     def finished(self) -> list[Compaction]:
         """Compactions that this request started, and that ended within its time."""
         return [compaction for compaction in self._tried if compaction.is_finished]
@@ -237,9 +231,9 @@ class RequestCompactor:
         return await self.request.beside(self.compactor.work.do, step)
 
     async def _begin(self) -> PlanningState:
-        if self._state is None:
-            self._state = await self._compute(lambda: _initial_state(self.request))
-        return self._state
+        if not hasattr(self, "state"):
+            self.state = await self._compute(lambda: _initial_state(self.request))
+        return self.state
 
     async def _read(self) -> None:
         """Read the stored pins, chunks and masks, and update the state. May raise `StoreUnavailable`."""
@@ -250,16 +244,16 @@ class RequestCompactor:
             pinned = state.with_pins(tuple(sorted({*request.pins, *stored.pins})))
             return pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries).worked_out()
 
-        self._state = await self._compute(with_stored)
-        self._stored = self._stored or self._state
+        self.state = await self._compute(with_stored)
+        self._stored = self._stored or self.state
 
     async def _mask(self) -> None:
         """Set the due mask, unless it costs too much. May raise `StoreUnavailable`."""
         boundary, self._mask_is_put_off = await self._affordable_mask(self.state)
         if boundary is not None:
             await self.compactor.keep_mask(self.request, boundary)
-            self._state, self._has_set_a_mask = self.state.with_boundaries([boundary]), True
-            await self._compute(self._state.worked_out)
+            self.state, self._has_set_a_mask = self.state.with_boundaries([boundary]), True
+            await self._compute(self.state.worked_out)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
         """Return the due mask of a state or None, and True if a due mask costs more than it saves."""
@@ -359,7 +353,7 @@ class RequestCompactor:
         state, compaction = self.state, await self.compactor.make(self.request, await self._job(plan))
         if compaction.is_finished:
             self._before = self._before or state
-            self._state = state.with_chunks(compaction.made)
+            self.state = state.with_chunks(compaction.made)
         return compaction
 
     async def _job(self, plan: Plan) -> CompactionJob:
@@ -418,7 +412,7 @@ class RequestCompactor:
             return decision
         if request.budget.line.to_provider_tokens(request.conversation.tokens) > policy.history_tokens:
             return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
-        found = await self.compactor.recall(request, view, policy)
+        found = await self.compactor.recall_index.recalled(request, view, policy)
         if await self._compute(lambda: request.can_mark_cache(found)):
             found = replace(found, marks_cache=True)
         return decision if found == view else replace(decision, view=found, actions=found.actions)
@@ -554,9 +548,6 @@ class Compactor(LeasedCompaction):
         """Report to the breaker how the request's compactions changed its largest view, in tokens. If they freed too
         little, the breaker pauses compaction of this history."""
         self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
-
-    async def recall(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
-        return await self.recall_index.recalled(request, view, policy)
 
     def count_reused(self, decision: Decision) -> None:
         """Count the summaries of a payload that existed before its request."""

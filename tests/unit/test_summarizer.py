@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.plan import Plan, Span, longest_within, quoted_tokens, released_by
+from app.compaction.plan import Plan, Span, is_shown, longest_within, quoted_tokens, released_by
+from app.compaction.planning_state import Path
 from app.compaction.policy import Strategy, SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
@@ -217,6 +218,11 @@ def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_mas
     assert shown(request) == (Verbatim(0, 3), Verbatim(3, 4), note, Verbatim(4, 14))
     assert request.shown is not None
     assert request.shown.tokens == TALK.tokens - TALK.transcript.tokens(14) + 7
+
+
+def test_a_summariser_that_wants_an_answer_before_its_task_is_not_shown_a_users_message_last() -> None:
+    settings = replace(PREFIX, alternates=True)
+    assert [is_shown(TALK, Path(), Span(0, stop), settings) for stop in (1, 2)] == [False, True]
 
 
 @pytest.mark.parametrize(

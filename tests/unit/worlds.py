@@ -160,5 +160,9 @@ class World:
     async def make(self, _: Any, job: Any) -> Any:
         return self._reply("make", job=job) or Compaction((), Outcome.AWAITED)
 
-    async def recall(self, _: Any, view: Any, policy: Any) -> Any:
+    @property
+    def recall_index(self) -> Any:
+        return SimpleNamespace(recalled=self._recall)
+
+    async def _recall(self, _: Any, view: Any, policy: Any) -> Any:
         return self._reply("recall", view=view, policy=policy)
