@@ -27,11 +27,10 @@ from app.compaction.breakers import CompactionBackoff, HistoryBreaker
 from app.compaction.budget import most_without_summary
 from app.compaction.caches import RecallIndexCache
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
-from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.decision import Decision, Status
 from app.compaction.fallback import earlier_steps, merge_roles, settle, step_down
-from app.compaction.lease import CompactionJob, LeasedCompaction
+from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
 from app.compaction.plan import (
     Plan,

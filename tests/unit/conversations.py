@@ -16,8 +16,8 @@ from app.compaction import plan
 from app.compaction import planning_state as reading
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
-from app.compaction.chunk_maker import make_chunks
 from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
+from app.compaction.lease import make_chunks
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy
 from app.compaction.planning_state import Path, PlanningState
 from app.compaction.policy import Policy, SummaryOptions

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from app.compaction.chunk_builder import SummaryCall
-from app.compaction.chunk_maker import SIDE_BY_SIDE, _side_by_side
 from app.compaction.chunks import ChunkRange, Outcome, SummaryAnswer
-from app.compaction.lease import CompactionJob, LeasedCompaction, _LeasedCalls
+from app.compaction.lease import SIDE_BY_SIDE, CompactionJob, LeasedCompaction, _LeasedCalls, _side_by_side
 from app.compaction.prompts import SummaryRequest
 from app.store import Lease
 
