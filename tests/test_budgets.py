@@ -14,12 +14,12 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_563,
+    "app": 39_488,
     "app/cli": 1_860,
-    "app/compaction": 9_498,
+    "app/compaction": 9_441,
     "app/conversation": 1_941,
-    "app/http": 2_687,
-    "app/inspector": 1_969,
+    "app/http": 2_684,
+    "app/inspector": 1_954,
     "app/providers": 1_600,
     "app/proxy": 2_716,
     "app/api": 2_074,
@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_290,
-    "tests": 49_389,
+    "tests": 49_385,
     "lab": 8_815,
 }
 """Lines of Python by folder, at most."""
-FILES = 169
+FILES = 168
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

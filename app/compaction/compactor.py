@@ -116,7 +116,7 @@ class RequestCompactor:
     announced: CompactionStart | None = None
     """Compaction that was announced to the client; only the first one is."""
     state: PlanningState = field(init=False)
-    """What is known of the history; set by `_begin`."""
+    """Latest planning state; absent before `_begin`."""
     _stored: PlanningState | None = None
     """First state that was read from the store; None if the store did not answer."""
     _before: PlanningState | None = None
