@@ -140,12 +140,8 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def exactly(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def machine(moment: datetime) -> str:
-    """Format a time for the `datetime` attribute of `<time>`."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds")
+    """Format a time in UTC, also for the `datetime` attribute of `<time>`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def tenant(tenant: str) -> str:
@@ -171,5 +167,5 @@ def number(index: int) -> int:
 
 FILTERS = {
     each.__name__: each
-    for each in (short, whole, money, gain, percent, ago, exactly, machine, tenant, words, coded, number, segment)
+    for each in (short, whole, money, gain, percent, ago, exactly, tenant, words, coded, number, segment)
 }
