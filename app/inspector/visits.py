@@ -195,7 +195,7 @@ class Visit(Struct, frozen=True):
 
     @property
     def sees_server(self) -> bool:
-        """True if the visitor may see the operator's data: addresses, errors, sums over all tenants. Sign-in with a key
+        """True if the visitor may see the operator's data: addresses and errors of upstreams. Sign-in with a key
         is not enough, because Steno does not verify keys."""
         scope = self.request.scope
         if scope.get(LISTENER) == "callers":
