@@ -34,8 +34,8 @@ CLOSES = b"connection: close\r\n"
 
 
 class Cycle(RequestResponseCycle):
-    """Request and its answer. Unlike uvicorn's cycle it checks all headers at once, creates its event only if needed,
-    and can send the answer's head together with the next piece of the body."""
+    """Request and its answer. Unlike uvicorn's cycle it checks all headers at once, and can send the answer's head
+    together with the next piece of the body."""
 
     logger = logging.getLogger("uvicorn.error")
     disconnected = False
@@ -47,7 +47,6 @@ class Cycle(RequestResponseCycle):
     expected_content_length = 0
     task: asyncio.Task[None] | None = None
     _leave: Callable[[], None] | None = None
-    _event: asyncio.Event | None = None
     _holds_head = False
     _held = b""
     """Head to be written together with the next piece of the body."""
@@ -66,20 +65,8 @@ class Cycle(RequestResponseCycle):
         self.flow = flow
         self.keep_alive = keep_alive
         self.on_response = on_response
+        self.message_event = asyncio.Event()
         self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # bytes if it arrived with its head
-
-    @property
-    def message_event(self) -> asyncio.Event:  # type: ignore[override] # an attribute there
-        """Event that is set while `receive` has a message to return."""
-        if self._event is None:
-            self._event = asyncio.Event()
-            if self.body or not self.more_body:
-                self._event.set()
-        return self._event
-
-    def wake(self) -> None:
-        if self._event is not None:
-            self._event.set()
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         """Set the callback for a disconnect of the client; call it at once if the client has disconnected."""
@@ -90,7 +77,7 @@ class Cycle(RequestResponseCycle):
     def left(self) -> None:
         # uvicorn notifies only the latest request, which may be waiting behind this one.
         self.disconnected = self.disconnected or not self.response_complete
-        self.wake()
+        self.message_event.set()
         if self._leave is not None:
             self._leave()
 
@@ -159,8 +146,7 @@ class Cycle(RequestResponseCycle):
         if self.expected_content_length != 0:
             raise RuntimeError("The body is shorter than its headers say.")
         self.response_complete = True
-        if self._event is not None:
-            self._event.set()
+        self.message_event.set()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()

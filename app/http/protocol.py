@@ -224,9 +224,11 @@ class StrictProtocol(HttpToolsProtocol):
         end = head.size + int(length)
         if len(data) < end:
             self._in_body, self._owed = True, end - head.size
-            self._feed_owed(data[head.size :])
+            if begun := data[head.size :]:
+                self._feed_owed(begun)
         else:
             cycle.body, cycle.more_body = data[head.size : end], False
+            cycle.message_event.set()
         self._start(cycle)
         if len(data) > end:
             self._unfed = data[end:]
@@ -328,7 +330,7 @@ class StrictProtocol(HttpToolsProtocol):
             self.cycle.body += body
             if len(self.cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-            self.cycle.wake()
+            self.cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         self._steps += 1
@@ -336,7 +338,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._in_body = False
             if not self.cycle.response_complete:
                 self.cycle.more_body = False
-                self.cycle.wake()
+                self.cycle.message_event.set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
