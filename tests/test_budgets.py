@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_290,
-    "tests": 49_385,
-    "lab": 8_815,
+    "tests": 49_365,
+    "lab": 8_715,
 }
 """Lines of Python by folder, at most."""
 FILES = 168

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.conversation.authored_text import (
@@ -117,7 +117,6 @@ def test_what_the_user_says_before_and_after_results_counts(protocol: Protocol) 
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
 def test_in_any_mixture_of_results_only_the_users_messages_count_and_growth_changes_nothing(
     data: st.DataObject,
 ) -> None:

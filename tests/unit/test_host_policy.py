@@ -161,6 +161,3 @@ def test_what_a_browser_loads_for_another_site_names_no_page_and_is_refused() ->
         )
     assert POLICY.check_origin([], HERE, stored=False) is None
     assert HostPolicy("127.0.0.1", origins=["*"]).check_origin([cross], HERE, stored=False) is None
-
-
-# Types

@@ -382,6 +382,3 @@ def test_passages_of_summarised_messages_are_right(conversation: Conversation) -
 )
 def test_quotation_of_what_nobody_said_there_is_wrong(conversation: Conversation, quoted: tuple[int, str, str]) -> None:
     assert kinds(with_note(conversation, quoted)) == {"recalled"}
-
-
-# Agents without tools

@@ -119,9 +119,6 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
     assert [entry["event"] for entry in logs] == ["a call was not recorded"]
 
 
-# Prices
-
-
 # The provider's cache
 
 
@@ -179,6 +176,3 @@ def test_what_it_is_paid_to_keep_for_an_hour_is_believed_in_for_one() -> None:
     hour = call(tokens=Tokens(1_000, 10, 0, written=1_000, written_hour=1_000))
     assert warmth(hour, passed=3_599)
     assert not warmth(hour, passed=3_601)
-
-
-# What was saved

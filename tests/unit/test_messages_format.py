@@ -261,9 +261,3 @@ def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
     assert editor.usage is not None
     assert editor.usage.prompt is None
     assert editor.usage.tokens.prompt == 55_220, "all of them were paid for"
-
-
-# Errors
-
-
-# Summary calls

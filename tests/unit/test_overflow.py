@@ -51,9 +51,6 @@ def test_no_refusal_for_another_reason_is_taken_for_an_overflow() -> None:
         assert classify(200, other.body, first_frame=True) is None, other
 
 
-# What else tells of one
-
-
 # Where the text is
 
 

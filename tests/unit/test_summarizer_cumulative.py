@@ -59,9 +59,6 @@ def test_a_user_message_that_the_last_summary_carried_is_read_once_its_turn_is_o
     assert compaction.made[0].carried == ()
 
 
-# The conversation itself in place of a transcript
-
-
 # Failed results
 
 
