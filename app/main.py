@@ -48,7 +48,7 @@ from app.runtime.bounded import Caches, LogThrottle
 from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, open_store, server_secret
-from app.settings.policies import Policies
+from app.settings.compaction import Policies
 from app.settings.presets import PRESETS
 from app.settings.server import tables_folder
 from app.store import DatabaseUnusable, Store, StoreUnavailable

@@ -22,7 +22,7 @@ from app.formats.sse import EventShape
 from app.http.headers import Headers
 from app.providers.providers import Provider
 from app.runtime.bounded import HistoryKey
-from app.settings.policies import AppliedPolicy
+from app.settings.compaction import AppliedPolicy
 from app.tokens.estimate import Cost, Count
 from app.tokens.estimator import Prompt
 from app.tokens.usage import DecisionRecord, Purpose

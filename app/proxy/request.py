@@ -34,7 +34,7 @@ from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import find_name
 from app.runtime.tasks import Work
-from app.settings.policies import Policies
+from app.settings.compaction import Policies
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.store import CalibrationKey
 from app.tokens.calibration import picture_scale, pictures_of

@@ -14,7 +14,7 @@ Rate = Annotated[float, Field(ge=0, le=1_000_000)]
 SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 OFF = BeforeValidator(lambda given: {False: "off", True: "on"}.get(given, given) if isinstance(given, bool) else given)
 """Validator that turns a boolean into `on` or `off`, because YAML reads a bare `off` as false."""
-Preset = Annotated[PresetName, OFF]
+ChosenPreset = Annotated[PresetName, OFF]
 
 
 class Section(BaseModel):

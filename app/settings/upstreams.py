@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.formats.registry import FORMAT_NAMES, FormatName
-from app.settings.types import Preset, Rate, Seconds, Section
+from app.settings.types import ChosenPreset, Rate, Seconds, Section
 from app.tokens.usage import MOST_TOKENS, Price
 
 VISIBLE = re.compile(r"[!-~]+")
@@ -191,7 +191,7 @@ class ModelSettings(Section):
     """Tokens that the prompt may have, if that is less than the window."""
     base_model: str | None = Field(None, min_length=1)
     """Model that it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
-    preset: Preset | None = None
+    preset: ChosenPreset | None = None
     """Preset of requests for the model; null means compaction.preset."""
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ from app.conversation.messages import Kind
 from app.formats.chat_completions.format import read_message, render
 from app.formats.reader import MessageReader
 from app.settings import load, presets
-from app.settings.policies import apply_preset
+from app.settings.compaction import apply_preset
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.declarations import Declarations
 from app.tokens.estimator import Estimator, Prompt

@@ -16,7 +16,7 @@ from app.compaction.budget import Shares
 from app.compaction.policy import Policy
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
-from app.settings.policies import AppliedPolicy, Policies, apply_preset
+from app.settings.compaction import AppliedPolicy, Policies, apply_preset
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 from app.settings.refusals import REMOVED
 from app.settings.types import Section
