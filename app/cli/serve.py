@@ -170,7 +170,6 @@ class Server(uvicorn.Server):
         self._operators_state = ServerState()
         """Connections of the operator's listener, counted apart from those of callers."""
         self._operators_state.tasks = self.server_state.tasks
-        self._failure: str | None = None
 
     def run_until_stopped(self) -> str | None:
         """Serve until stopped. Return the reason for a failed start, or None."""
@@ -182,7 +181,7 @@ class Server(uvicorn.Server):
         if self.started:
             return None
         failure: str | None = self._app.state.failure
-        return failure or self._failure or "The start failed; the log says why."
+        return failure or "The start failed; the log says why."
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._services.tasks.stop()
@@ -193,7 +192,7 @@ class Server(uvicorn.Server):
             await super().startup(sockets)
             self.servers += [await self._listen_for_operators(each) for each in self._arguments.operator]
         except OSError as error:  # Another program has begun to listen since the socket was bound.
-            self._failure = cannot_listen(self._arguments.settings, error)
+            self._app.state.failure = cannot_listen(self._arguments.settings, error)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
         if self._reports:

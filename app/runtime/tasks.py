@@ -35,8 +35,7 @@ ARENAS = 2
 class OwnedTasks:
     """Tasks that go on when the client disconnects. A stopping server waits for them."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._told_at = inf
         self._tasks: set[asyncio.Task[Any]] = set()
         self.draining = False
@@ -45,7 +44,7 @@ class OwnedTasks:
     def stop(self) -> None:
         """Start the time limit of `drain`. Call it when the server is asked to stop: open answers are awaited later."""
         self.draining = True
-        self._told_at = min(self._told_at, self._clock())
+        self._told_at = min(self._told_at, monotonic())
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Start a task, and keep a reference to it: the event loop has only a weak one."""
@@ -58,7 +57,7 @@ class OwnedTasks:
         """Wait for running tasks until `seconds` after the first `stop`, then cancel the rest."""
         self.stop()
         if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=max(0.0, self._told_at + seconds - self._clock()))
+            _, left = await asyncio.wait(self._tasks, timeout=max(0.0, self._told_at + seconds - monotonic()))
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
