@@ -76,9 +76,7 @@ def doctor(
     upstream: Upstream = None,
     config: Config = None,
     database_url: DatabaseURL = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="List settings that differ from the default.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List settings that are no defaults.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong."""
@@ -161,17 +159,16 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
     """Report on providers and windows, and on the database. `no_database`: leave the database out."""
     store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
     async with opened(settings, store) as providers:
-        asked = [(provider, await _ask(provider)) for provider in providers.all]
+        asked = [(provider, *await ask_for_models(provider)) for provider in providers.all]
         database = await judge_database(store)
         if database.state in ("ok", "warning") and not store.is_new:
             with suppress(StoreUnavailable):
                 for provider in providers.all:
                     await provider.windows.load()
-        found = [
-            finding
-            for provider, (upstream, listing) in asked
-            for finding in (upstream, *check_windows(provider, listing))
-        ]
+        found: list[Finding] = []
+        for provider, outcome, key_in in asked:
+            listing = outcome if isinstance(outcome, ModelListing) and outcome.models else None
+            found += (judge_upstream(provider, outcome, key_in), *check_windows(provider, listing))
         return found if no_database else [*found, database]
 
 
@@ -184,12 +181,6 @@ async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
     finally:
         await providers.close()
         await store.close()
-
-
-async def _ask(provider: Provider) -> tuple[Finding, ModelListing | None]:
-    listed, key_in = await ask_for_models(provider)
-    finding = judge_upstream(provider, listed, key_in)
-    return finding, listed if isinstance(listed, ModelListing) and listed.models else None
 
 
 def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
@@ -227,9 +218,7 @@ async def judge_database(store: Store) -> Finding:
         remedy = "Create the database (`createdb NAME`), or correct DATABASE_URL." if is_missing else CORRECT_URL
         return Finding("fatal", subject, str(error), remedy)
     except StoreUnavailable as error:
-        remedy = (
-            "Steno serves without it, but cannot store summaries, and keeps trying. Start it, or correct storage.url."
-        )
+        remedy = "Start it, or correct storage.url. Meanwhile Steno serves without stored summaries, and keeps trying."
         return Finding("problem", subject, error.reason, remedy)
     if secret_fits is False:
         return Finding("fatal", subject, MADE_WITH_ANOTHER, WAYS_OUT)

@@ -295,15 +295,12 @@ def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -
 
 def _has_the_terminal() -> bool:
     try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(
+            "/dev/tty", "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)
+        ) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:
         return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 # Variables and arguments that direct a command's requests to Steno: docs/run.md lists the tested tools
