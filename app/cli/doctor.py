@@ -43,7 +43,7 @@ from app.providers.providers import Provider, Providers, judge_upstream, suffix
 from app.providers.registry import day_of_list_prices, days_since
 from app.settings import DEFAULT_UPSTREAM, ClientSettings, ConfigurationError, Settings
 from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret, open_store
-from app.settings.server import tables_folder
+from app.settings.server import ServerSettings, tables_folder
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, NEWEST, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer
@@ -320,15 +320,14 @@ def plan(
 
 @contextmanager
 def asking(settings: Settings) -> Iterator[httpx2.Client]:
-    """Start a Steno in this process, with its database in memory, and yield a client of it.
+    """Start a Steno in this process, on loopback and with its database in memory, and yield a client of it.
 
     Raises `ConfigurationError` if the settings are not valid.
     """
     in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
-    here = settings.server.model_copy(update={"host": "127.0.0.1"})
-    alone = settings.model_copy(update={"storage": in_memory, "server": here, "clients": ClientSettings()})
+    alone = {"storage": in_memory, "server": ServerSettings(), "clients": ClientSettings()}
     with (
-        serve(create_app(alone, reports=False)) as server,
+        serve(create_app(settings.model_copy(update=alone), reports=False)) as server,
         httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
     ):
         yield client

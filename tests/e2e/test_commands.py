@@ -48,6 +48,17 @@ def test_models_are_listed_with_where_their_windows_come_from(tmp_path: Path, pr
     assert guessed.split() == ["never-heard-of", "128,000", "a", "guess", "default"]
 
 
+BEHIND_A_PROXY = {
+    "STENO_SERVER__WORKERS": "2",
+    "STENO_SERVER__TRUSTED_PROXIES": '["10.0.0.1"]',
+    "STENO_SERVER__ALLOW_UNAUTHENTICATED": "false",
+    "STENO_CLIENTS__HEADER": "x-user",
+    "STENO_UPSTREAM__API_KEY_ENV": "PROVIDER_KEY",
+    "PROVIDER_KEY": "sk-operator",
+}
+"""Settings of a server that its own plan must not obey."""
+
+
 def test_a_plan_says_in_words_what_would_happen(tmp_path: Path, simulator: Simulator, provider: RunningServer) -> None:
     """Without sending it, and without a database."""
     (tmp_path / "request.json").write_bytes(chat(long_history()))
@@ -61,7 +72,7 @@ def test_a_plan_says_in_words_what_would_happen(tmp_path: Path, simulator: Simul
     assert (answer["context_status"], answer["budget"]["trigger"]) == ("summarized", 5_320)
     [summarised] = [part for part in answer["parts"] if part["kind"] == "summarized"]
     assert summarised["first_index"] == 0
-    roomy = run(tmp_path, "plan", "request.json", "--window", "100000", *upstream).stdout
+    roomy = run(tmp_path, "plan", "request.json", "--window", "100000", *upstream, **BEHIND_A_PROXY).stdout
     assert roomy.startswith("Steno would forward it as it is.\n")
     assert not simulator.chats
     assert not (tmp_path / ".local").exists()
