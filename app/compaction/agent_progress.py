@@ -39,7 +39,6 @@ status."""
 
 _LISTS = read_wordings(__package__, "agent_progress.toml")
 _READING, _CHANGING, _PLANS = (frozenset[str](_LISTS[name]) for name in ("reading", "changing", "plans"))
-_PART_ARGUMENTS = re.compile(_LISTS["part_arguments"], re.IGNORECASE)
 _NOTHING_DONE = re.compile(_LISTS["failures"], re.IGNORECASE | re.MULTILINE | re.VERBOSE)
 _CANCELS_PLAN = re.compile(_LISTS["cancels_plan"], re.IGNORECASE | re.VERBOSE)
 _ERROR = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
@@ -65,8 +64,6 @@ class ToolEffect(Struct, frozen=True):
     """Text of the tool and its arguments, or of the command; equal for equal calls."""
     reads: str = ""
     """Path of the file whose content the call returns."""
-    part: str = ""
-    """Arguments that select a part of that file; empty for the whole file."""
     writes: tuple[str, ...] = ()
     """Paths of the files that the call changes."""
     runs: bool = False
@@ -156,7 +153,7 @@ def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[tuple[str, 
             continue
         line = whole = f"file {path}: changed in message {change.caller + 1} by {_quoted(change.effect)}"
         if (read := seen.get(path)) and read.message > change.caller:
-            line += f", read in message {read.message + 1}" + (f" ({read.effect.part})" if read.effect.part else "")
+            line += f", read in message {read.message + 1}"
             text = shaped(read.result, read.effect.call, LONGEST_RESULT)
             whole = indented(f"{line}\n{text}") if text else line
         yield line, whole
@@ -245,8 +242,7 @@ def effect_of(tool: str, arguments: Mapping[str, Any]) -> ToolEffect:
         patched = (_path(each) for text in texts.values() for each in _PATCHED.findall(text[:LONGEST_COMMAND]))
         return ToolEffect(call, writes=(path,) if path else tuple(patched))
     if path and words & _READING:
-        part = {name: value for name, value in arguments.items() if value and _PART_ARGUMENTS.search(name)}
-        return ToolEffect(call, reads=path, part=json.dumps(part, sort_keys=True, default=str) if part else "")
+        return ToolEffect(call, reads=path)
     return ToolEffect(call)
 
 
@@ -279,7 +275,7 @@ def _effect_of_command(command: str) -> ToolEffect:
     if steps and steps[0].words[:1] == ["cd"] and len(steps[0].words) == 2 and not steps[0].pipes:
         folder = steps.pop(0).words[1]
     if (printed := _printed(steps)) is not None:
-        return ToolEffect(call, reads=_path(join(folder, printed[0])), part=printed[1])
+        return ToolEffect(call, reads=_path(join(folder, printed)))
     written = [path for step in steps for path in _written(step)] + _PATCHED.findall(command)
     return ToolEffect(call, writes=tuple(dict.fromkeys(_path(join(folder, path)) for path in written)), runs=True)
 
@@ -303,23 +299,20 @@ def _steps(command: str) -> list[_Step]:
     return [step for step in steps if step.words]
 
 
-def _printed(steps: Sequence[_Step]) -> tuple[str, str] | None:
-    """Return path and part of a file if the steps only print that file; else None."""
+def _printed(steps: Sequence[_Step]) -> str | None:
+    """Return the path of a file if the steps only print that file, or a part of it; else None."""
     if not steps or any(step.pipes != (step is not steps[-1]) for step in steps):
         return None
     paths: list[str] = []
-    parts: list[str] = []
     for step in steps:
         name, *words = step.words
         if step.into or step.edits or name not in _LISTS["printers"]:
             return None
-        if name == "sed" and (script := next((word for word in words if not word.startswith("-")), "")):
-            words.remove(script)
-            parts.append(script)
-        numbers = [word for word in words if word.lstrip("-+nc").isdigit()]
-        parts += [f"{name} {' '.join(numbers)}"] if name in ("head", "tail") else []
-        paths += [word for word in words if not word.startswith("-") and word not in numbers]
-    return (paths[0], " ".join(parts)) if len(paths) == 1 else None
+        words = [word for word in words if not word.startswith("-")]
+        # The first word of `sed` is its script; a number belongs to an option such as `-n 20`.
+        words = words[1:] if name == "sed" else words
+        paths += [word for word in words if not word.lstrip("-+nc").isdigit()]
+    return paths[0] if len(paths) == 1 else None
 
 
 def _written(step: _Step) -> list[str]:

@@ -7,8 +7,7 @@ model.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
@@ -204,9 +203,7 @@ class Summariser:
                 manners = self._manners(call)
                 most, dialect = request.max_tokens, route.dialect
                 options = dialect.options(manners, route.model, most, REASONING_ALLOWANCE, self._parameters)
-                with self._traced(call) as (headers, trace_reply):
-                    reply = await self._send(call, call.body(options), headers)
-                    trace_reply(reply)
+                reply = await self._send_traced(call, call.body(options))
                 if isinstance(reply, SummaryAnswer):
                     self._answered.keep(tenant, None)
                     self._works(call)
@@ -286,26 +283,21 @@ class Summariser:
                 seconds=ended[1],
             )
 
-    @contextmanager
-    def _traced(self, call: _Call) -> Iterator[tuple[Headers, Callable[[SummaryAnswer | _Setback], None]]]:
-        """Trace a call under its request: yield the headers with the trace context, and a function that records the
-        reply."""
+    async def _send_traced(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
+        """Send a call under a span of its request, whose trace context the headers carry."""
         headers = call.route.headers
         if self._tracer is None:
-            yield headers, lambda _: None
-            return
+            return await self._send(call, body, headers)
         span = self._tracer.begins(call.route.dialect.spec.path, headers)
-
-        def trace_reply(reply: SummaryAnswer | _Setback) -> None:
+        try:
+            span.names(call.route.model, call.route.host)
+            span.says("steno.summary_call", value=True)
+            reply = await self._send(call, body, span.parent_of(headers))
             if isinstance(reply, SummaryAnswer):
                 span.used(reply.usage)
             else:
                 span.failed(joined(reply.failure.why) or "unknown")
-
-        try:
-            span.names(call.route.model, call.route.host)
-            span.says("steno.summary_call", value=True)
-            yield span.parent_of(headers), trace_reply
+            return reply
         finally:
             span.ends()
 

@@ -197,9 +197,7 @@ def test_a_file_that_was_changed_is_said_with_what_was_seen_of_it_since() -> Non
     call = 'Edit {"file_path": "a.py", "new_string": "y"}'
     assert lines(read, edit) == [f"file a.py: changed in message 4 by {call}"]
     seen = step("Read", "new\nlines", file_path="a.py", offset=9)
-    assert lines(read, edit, seen) == [
-        f'file a.py: changed in message 4 by {call}, read in message 7 ({{"offset": 9}})\n\tnew\n\tlines'
-    ]
+    assert lines(read, edit, seen) == [f"file a.py: changed in message 4 by {call}, read in message 7\n\tnew\n\tlines"]
     assert lines(read, step("Read", file_path="b.py")) == ["files read: b.py in message 5, a.py in message 3"]
     assert lines(step("Edit", "Error: no such text", file_path="a.py")) == []
 
