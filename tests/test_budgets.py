@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_454,
+    "app": 39_439,
     "app/cli": 1_844,
-    "app/compaction": 9_441,
+    "app/compaction": 9_426,
     "app/conversation": 1_941,
     "app/http": 2_672,
     "app/inspector": 1_950,
