@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -97,6 +98,24 @@ async def test_what_is_in_flight_counts_for_the_bound(store: Store, monkeypatch:
     await store.flush()
     assert [await stored(store, f"c{number}") is not None for number in (1, 2, 3, 4, 5)] == [True] * 2 + [False] * 3
     assert store.writes.conversations.dropped >= 3
+
+
+async def test_a_request_in_the_middle_of_a_flush_is_counted_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.writes.stop()  # No flush comes in between.
+
+    async def write(*arguments: Any) -> None:
+        store.writes.record(seen())
+        await write_conversations(*arguments)
+
+    store.writes.record(seen())
+    with monkeypatch.context() as patch:
+        patch.setattr(write_behind, "write_conversations", write)
+        await store.writes.flush_records()
+    assert (await stored(store, "c1"), store.writes.conversations.number) == (1, 1)
+    await store.writes.flush_records()
+    assert (await stored(store, "c1"), store.writes.conversations.number) == (2, 0)
 
 
 async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
