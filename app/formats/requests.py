@@ -114,8 +114,9 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def output_in(cls, source: RawObject) -> object:
-        given = (output for name in cls.SPEC.output_members if (output := source.value(name)))
-        return next(given, None)
+        names, holders = cls.SPEC.output_members, cls.SPEC.output_holders
+        held = [object_of(source.value(name)) for name in holders] or [{name: source.value(name) for name in names}]
+        return next((output for each in held for name in names if (output := each.get(name))), None)
 
     @classmethod
     def elements_in(cls, source: RawObject) -> tuple[bytes, ...]:
@@ -197,10 +198,16 @@ class WireRequest(Struct, frozen=True):
         return self.source.spliced({self.SPEC.history: history}, self.SPEC.own_members)
 
     def with_output_cap(self, body: bytes, tokens: int) -> bytes:
+        def lowered(held: RawObject) -> bytes:
+            given = {name: held.value(name) for name in self.SPEC.output_members}
+            higher = (name for name, value in given.items() if isinstance(value, int) and value > tokens)
+            return held.spliced(dict.fromkeys(higher, b"%d" % tokens))
+
         source = RawObject(body)
-        given = {name: source.value(name) for name in self.SPEC.output_members if name in source}
-        higher = (name for name, value in given.items() if isinstance(value, int) and value > tokens)
-        return source.spliced(dict.fromkeys(higher, b"%d" % tokens))
+        if not self.SPEC.output_holders:
+            return lowered(source)
+        raws = {name: raw for name in self.SPEC.output_holders if (raw := source.raw(name) or b"").startswith(b"{")}
+        return source.spliced({name: lowered(RawObject(raw)) for name, raw in raws.items()})
 
     def with_thinking_off(self, body: bytes) -> bytes:
         return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'}) if self.thinking else body

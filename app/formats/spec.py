@@ -76,6 +76,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Steno's own members of a request, removed before forwarding because providers refuse unknown members."""
     output_members: tuple[str, ...]
     """Output caps; the first one in a request counts."""
+    output_holders: tuple[str, ...] = ()
+    """Members that contain the output caps; empty if they are members of the body."""
     declaring_members: tuple[str, ...]
     """Members other than the messages that cost prompt tokens."""
     tool_members: tuple[str, ...] = ("tools",)

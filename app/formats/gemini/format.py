@@ -257,10 +257,6 @@ class GeminiRequest(WireRequest, frozen=True):
         return unquote_to_bytes(found["model"]).decode("utf-8", "replace"), streams
 
     @classmethod
-    def output_in(cls, source: RawObject) -> object:
-        return _config(source).get("maxOutputTokens")
-
-    @classmethod
     def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         for name in ("systemInstruction", "system_instruction"):
             if isinstance(source.value(name), dict):
@@ -302,19 +298,6 @@ class GeminiRequest(WireRequest, frozen=True):
             must_call=calling.get("mode") == "ANY",
             others=(*map(json_text, filter(None, others)), *unread(source, SPEC.declaring_members)),
         )
-
-    def with_output_cap(self, body: bytes, tokens: int) -> bytes:
-        source = RawObject(body)
-        for name in ("generationConfig", "generation_config"):
-            if (raw := source.raw(name)) is not None and raw.startswith(b"{"):
-                config = RawObject(raw)
-                higher = (
-                    member
-                    for member in SPEC.output_members
-                    if isinstance(given := config.value(member), int) and given > tokens
-                )
-                source = RawObject(source.spliced({name: config.spliced(dict.fromkeys(higher, b"%d" % tokens))}))
-        return source.text
 
 
 def _member(source: RawObject, name: str) -> object:

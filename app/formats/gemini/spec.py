@@ -37,6 +37,7 @@ SPEC = FormatSpec(
     history="contents",
     user_message=lambda text: {"role": "user", "parts": [{"text": text}]},
     output_members=("maxOutputTokens", "max_output_tokens"),
+    output_holders=("generationConfig", "generation_config"),
     declaring_members=("tools", "toolConfig", "tool_config"),
     cached_members=("tools",),
     cache_key_member="",
