@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.conversation.authored_text import (
     LONGEST_TITLE,
+    LONGEST_TITLED,
     authored_in,
     authored_text,
     is_result,
@@ -355,7 +356,7 @@ def test_where_the_user_wrote_nothing_there_is_no_title(content: str) -> None:
 def test_the_first_message_with_words_of_the_user_gives_the_title() -> None:
     read = [
         BY_NAME["chat_completions"].message(json.dumps({"role": "user", "content": content}).encode()).message
-        for content in (REMINDER, QUESTION, "Another one?")
+        for content in (REMINDER, "x" * LONGEST_TITLED, QUESTION, "Another one?")
     ]
     assert title_of(read) == QUESTION
 

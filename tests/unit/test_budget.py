@@ -9,6 +9,8 @@ import pytest
 from app.compaction.budget import (
     LEAST_KEPT,
     Budget,
+    Overflow,
+    Payload,
     Shares,
     Trigger,
     Window,
@@ -17,10 +19,12 @@ from app.compaction.budget import (
     budget_for,
     latest_start,
     least_counted,
+    limits_after,
     most_without_summary,
+    output_cap,
 )
 from app.tokens.calibration import Line
-from tests.unit.conversations import budget
+from tests.unit.conversations import budget, sure
 
 FREE = Shares(reserve=0.05)
 LIMITS: dict[str, tuple[Window, int | None, Shares, int]] = {
@@ -217,3 +221,17 @@ def test_the_expected_growth_counts_against_target_and_tail_down_to_half_of_them
     ahead = background_budget(limits, 50_000)
     assert (ahead.target, ahead.tail, ahead.tail_fill) == (2_500, 1_500, 750)
     assert LEAST_KEPT == 0.5
+
+
+def test_an_output_cap_is_lowered_only_where_it_does_not_fit_beside_the_prompt() -> None:
+    limits = budget_for(Window(100_000, "config"), 10_000, Shares())
+    assert output_cap(limits, 90_000, 10_000, 0) is None
+    assert 30_000 < sure(output_cap(limits, 60_000, 60_000, 0)) < 40_000
+
+
+@pytest.mark.parametrize(("media", "limit"), [(900_000, 90_000), (0, 42_000)])
+def test_a_body_that_is_too_large_loses_media_or_else_tokens(media: int, limit: int) -> None:
+    limits = budget_for(Window(100_000, "config"), 10_000, Shares())
+    sent = Payload(60_000, 1_000, size=1_000_000, media_bytes=media)
+    smaller = sure(sure(limits_after(Overflow("payload"), limits, sent)).budget)
+    assert (smaller.limit, smaller.body_bytes) == (limit, 700_000)

@@ -348,6 +348,12 @@ def test_arguments_that_are_no_object_are_read_as_text() -> None:
         assert [record.key for record in extract_records([talk])] == ["ORD-1"]
 
 
+def test_a_call_names_its_result_where_its_arguments_are_no_object_and_numbers_count_under_such_names() -> None:
+    call = replace(message("assistant"), calls=(ToolCall("c", "look_up", "[7]"),))
+    result = message("tool", json.dumps({"order_id": 47_110_815, "price": 12}), answers="c")
+    assert any("47110815" in line for line in lines(call, result))
+
+
 def test_arguments_are_looked_through_to_a_depth() -> None:
     deep: object = "ORD-1"
     for _ in range(DEEPEST + 2):

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.decision import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of
-from app.compaction.fallback import settle, step_down
+from app.compaction.fallback import merge_roles, settle, step_down
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.policy import Policy
 from app.compaction.view import Altered, Pruned, whole
 from app.conversation.reasons import Code, because
 from app.tokens.calibration import Line
-from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, turns, words
+from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -146,3 +146,11 @@ def test_an_account_stays_small_whatever_was_tried() -> None:
     told = account_of(ACCOUNT_TALK, budget(), "config", Decision(None, why=long, steps=steps))
     assert len(told["steps"]) == MOST_STEPS
     assert len(told["reason"]) == len(told["steps"][0]["reason"]) == LONGEST_REASON
+
+
+def test_roles_are_merged_only_in_a_view_that_is_there_and_has_room_for_it() -> None:
+    state = case(conversation(message("user", "one"), *turns(20, size=60), QUESTION))
+    refused = settle(state)
+    assert sure(merge_roles(state, refused)).view is not None
+    assert merge_roles(state, replace(refused, view=None)) is None
+    assert merge_roles(state, replace(refused, budget=budget(10))) is None

@@ -21,6 +21,7 @@ from app.compaction.recall import (
     RecallPolicy,
     Recollection,
     hidden_in,
+    quotation_for_last,
     with_recalled,
 )
 from app.compaction.verify import problems
@@ -35,6 +36,7 @@ from app.compaction.view import (
     Summary,
     Verbatim,
     View,
+    whole,
 )
 from app.conversation.messages import Message, ToolCall, own_message
 from app.conversation.quoting import fence_of, indented
@@ -515,3 +517,8 @@ def _without_notes(view: View) -> list[int]:
 
 def _covered(view: View) -> list[int]:
     return [index for part in view.parts if isinstance(part, Verbatim) for index in range(part.start, part.stop)]
+
+
+def test_where_the_user_said_nothing_there_is_no_quotation_for_it() -> None:
+    silent = conversation(assistant("I look."), assistant("I found it."))
+    assert quotation_for_last(silent, whole(silent)) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,7 @@ def test_long_texts_are_counted_in_slices_with_hardly_an_error() -> None:
     counter = Tokenizer(FETCHED).counter("o200k_base")
     table = counter._load()
     assert table is not None
+    assert counter._load() is table, "another thread was faster"
     text = "The quick brown fox jumps over the lazy dog. " * (3 * SLICE // 45)
     assert abs(counter(text) - len(table.encode(text))) <= 10
 
@@ -91,3 +93,9 @@ def test_an_encoding_that_fails_falls_back_to_bytes() -> None:
             raise ValueError(text)
 
     assert counter_of(Failing())("y" * 30) == 10
+
+
+def test_tables_that_another_package_brings_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(submodule_search_locations=["/site"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found if name == "litellm" else None)
+    assert [*tokenizer._places(None)][-1] == Path("/site/litellm_core_utils/tokenizers")

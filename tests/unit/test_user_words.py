@@ -119,3 +119,11 @@ def test_what_ranks_high_survives_any_number_of_folds() -> None:
 def test_words_of_the_previous_release_come_first_and_have_no_turn() -> None:
     old = UserWords(None, "Never push.")
     assert fitting_words([old, *said("Hi.")], LONG, 0, count)[0] == old
+
+
+def test_a_list_that_is_too_long_to_stay_whole_is_read_by_its_sentences() -> None:
+    long = "Rules:\n" + "\n".join(f"- Never use number {n} here." for n in range(30))
+    (found,) = kept(said(long), 60)
+    assert CUT in found
+    assert 3 < found.count("- Never use number") < 30
+    assert all(part.strip() in long for part in found.split(CUT))

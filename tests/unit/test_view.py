@@ -11,6 +11,7 @@ from app.compaction.view import (
     Conversation,
     Summary,
     Verbatim,
+    turn_digests,
     whole,
 )
 from tests.unit.conversations import chunk, conversation, least_view, message, sure, turns, words
@@ -132,3 +133,7 @@ def test_copies_count_where_the_view_is_chosen() -> None:
     talk = pinned_talk(1)
     assert least_view(talk, [chunk(talk, 0, 8)], Trigger(674)) is None
     assert sure(least_view(talk, [chunk(talk, 0, 8)], Trigger(675))).tokens == 675
+
+
+def test_without_signed_thinking_no_turn_is_looked_up() -> None:
+    assert turn_digests(TALK) == []
