@@ -37,7 +37,7 @@ STENO_ALONE = default,default+prices
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos isolation poisoning scale bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -125,6 +125,10 @@ faults: dev-env ## processes, databases, clients and networks that fail at every
 chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+fleet: dev-env ## kill, partition, restart and upgrade three processes, PgBouncer and a PostgreSQL of Patroni's under load; options: SEED=7
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m tests.chaos.fleet $(if $(SEED),--seed $(SEED))
 
 poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
 	@$(VENV)/python scripts/fetch_tables.py .tables

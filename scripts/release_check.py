@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "build" / "release-check"
 SUITES = (
     *("lint", "test", "properties", "schema", "lease", "replays", "histories", "poisoning", "isolation"),
-    *("fuzz", "faults", "chaos", "clients", "agents", "installs", "image"),
+    *("fuzz", "faults", "chaos", "fleet", "clients", "agents", "installs", "image"),
 )
 
 

@@ -85,8 +85,11 @@ class Replica:
         folder: Path,
         *,
         network: FaultProxy | None = None,
+        port: int = 0,
     ) -> None:
         self.number = number
+        self.checkout = ROOT
+        """The code that it runs from its next start on."""
         self.url = ""
         self.deaths = 0
         """A request that fails without one in its time has no excuse."""
@@ -95,6 +98,7 @@ class Replica:
         self.disturbed = False
         self._database = database
         self._network = network
+        self._port = port
         self._folder = folder
         self._config = folder / f"replica-{number}.json"
         self._config.write_text(json.dumps(settings))
@@ -127,12 +131,12 @@ class Replica:
                     "tests.chaos.replica",
                     "serve",
                     "--port",
-                    "0",
+                    str(self._port),
                     "--config",
                     str(self._config),
                 ],
                 cwd=self._folder,
-                env=environment(variables, ROOT),
+                env=environment(variables, self.checkout),
                 stdout=stdout,
                 stderr=stderr,
             )
@@ -150,6 +154,13 @@ class Replica:
         self._process.kill()
         await asyncio.to_thread(self._process.wait)
         await self.start()
+
+    async def restart(self) -> int:
+        """As a rollout does; the exit status of the process that ended."""
+        status = await self.stop()
+        self.deaths += 1
+        await self.start()
+        return status
 
     async def pause(self, seconds: float) -> None:
         """It does nothing and knows nothing of it."""
