@@ -31,17 +31,17 @@ class TriggerSettings(Section):
     """Size of the prompt over which a compaction is due; one of them is enough."""
 
     token_ratio: Ratio | None = Shares().trigger
-    """Share of the limit that the estimate of the prompt exceeds; null: the limit itself.
+    """Share of the limit. If the estimate of the prompt exceeds it, a compaction is due. Null: the limit itself.
 
-    The limit is the window less the request's output cap, of which at most a quarter of the window counts. Without a
-    cap 5 % of the window are kept free, at most 8,192 tokens. Above 0.9 the provider may refuse before Steno acts:
+    The limit is the window less the request's output cap, but less at most a quarter of the window. Without a cap it is
+    the window less 5 %, at most 8,192 tokens. Above 0.9 the provider may refuse a prompt before Steno compacts it:
     estimates are off by some percent.
     """
     tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
-    """Tokens over which a compaction is due however large the window is; 0: no such cap.
+    """Tokens above which a compaction is due, however large the window is; 0: no such cap.
 
-    Target and tail are shares of at most that. Null: 160,000; [more for a few models](policies.md#default), and less
-    where the list price rises.
+    Target and tail are shares of at most this number. Null: 160,000; [more for a few models](policies.md#default), and
+    less if the list price rises earlier.
     """
 
 
@@ -52,9 +52,9 @@ class TailSettings(Section):
     """The latest messages, which stay verbatim."""
 
     turns: int = Field(_SHARES.tail_turns, ge=0, le=100_000)
-    """Whole turns before the current one that stay verbatim with it; fewer if they do not fit.
+    """Whole turns that stay verbatim before the current turn; fewer if they do not fit.
 
-    Preset `sliding-window` leaves out older ones of every request, however small.
+    The preset `sliding-window` omits older turns from every request, however small.
 
     [A turn](policies.md#what-a-turn-is) is a user message and everything until the next one.
     """
@@ -66,8 +66,8 @@ class MaskSettings(Section):
     enabled: bool = True
     """Mask tool results that the assistant has used, before anything is summarised.
 
-    About 300 characters are left of each ([which](policies.md#default)). If that brings the prompt under the target, no
-    summary is made; the summariser reads the originals.
+    A mask keeps about 300 characters of a result ([which](policies.md#default)). If masks bring the prompt under the
+    target, Steno makes no summary. The summariser reads the originals.
     """
     deny: tuple[str, ...] = ()
     """Tools whose results are never masked or pruned, as globs such as `search_*`."""
@@ -77,11 +77,11 @@ class BackgroundSettings(Section):
     """Summaries that are made after an answer: [in the background](summaries.md)."""
 
     enabled: bool = True
-    """Make summaries after an answer, for the requests to come, so that these need not wait.
+    """Make summaries after an answer, so that later requests need not wait.
 
-    [A request goes on](summaries.md#in-the-background) without the summary that is due up to 0.97 of the limit; a
-    larger one is shortened or waits. Off, the request that fires the trigger waits. It also holds for a preset that a
-    request or a model chooses, unless that switches it off.
+    Up to 0.97 of the limit, a request [does not wait](summaries.md#in-the-background) for a due summary; a larger one
+    is shortened or waits. If this is off, the request that exceeds the trigger waits. The setting also applies to a
+    preset that a request or a model chooses, unless that preset switches it off.
     """
 
 
@@ -89,30 +89,28 @@ class RecallSettings(Section):
     """Recall: passages that are quoted again."""
 
     max_ratio: float = Field(_RECALL.max_ratio, ge=0, le=1)
-    """Share of the limit that passages may take which are quoted for one user message, from messages that are left out
-    or shortened; 0 for none.
+    """Share of the limit for passages that Steno quotes for one user message, from messages that it left out or
+    shortened; 0: no passages.
 
-    [Recall](what-is-kept.md#recall) compares words. A client switches it off with `x-context-recall: off`. It is added
-    to what the compaction left, at first up to 1.1 times the target, later up to the limit. Passages that match nearly
-    as well as the best may take three times as much, so may quotations for earlier messages together, and exact values
-    three quarters.
+    [Recall](what-is-kept.md#recall) compares words. Steno adds the passages to the compacted prompt, at first up to 1.1
+    times the target, later up to the limit. Passages that match nearly as well as the best one may take three times
+    this share, and so may all quotations for earlier messages. Exact values may take three quarters of it.
     """
 
 
 class CompactionSettings(Section):
-    """Compaction of a history, and how much of it stays as it is.
+    """Compaction of a history, and the part that stays verbatim.
 
-    What is set anywhere wins over the preset, value by value.
+    A value that is set anywhere wins over the preset's value.
     """
 
     preset: ChosenPreset = "default"
-    """Bundle of settings to begin with; settings next to it win. `off`: everything passes through.
+    """Bundle of settings; a setting of your own wins. `off`: Steno compacts nothing.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), or its model. Such a preset keeps of this section only `background` and
-    `wait_seconds`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and `parameters`. With
-    `off` here no request can choose another one, and the headers still carry the estimate. A client switches compaction
-    off for one request with `x-context-compaction: off`.
+    `x-context-preset`), and so may its entry in `models`. With such a preset, only `background` and `wait_seconds` of
+    this section apply, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and `parameters`. With
+    `off` here no request can choose another preset; the headers still have the estimate.
     """
     trigger: TriggerSettings = TriggerSettings()
     tail: TailSettings = TailSettings()
@@ -120,10 +118,11 @@ class CompactionSettings(Section):
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
-    """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
+    """Seconds that a request waits for a summary. Then it goes on without the summary, which Steno still finishes.
 
-    A plain answer cannot be kept alive meanwhile: stay below the idle timeout of proxies on the way. A client that
-    announces its timeout (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
+    Steno cannot keep a plain answer alive meanwhile: stay below the idle timeout of proxies on the way. If a client
+    announces its timeout (`x-stainless-read-timeout`), it waits at most 80 % of it, unless Steno keeps its stream
+    alive.
     """
 
     @property
@@ -147,9 +146,9 @@ SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.spec.summary.own_memb
 
 class FallbackSettings(Section):
     model: str | None = Field(None, min_length=1)
-    """Model that is asked; null means the conversation's own, not `summary.model`."""
+    """Model that Steno asks; null means the conversation's own, not `summary.model`."""
     upstream: str | None = None
-    """Upstream that is asked; null means the conversation's own."""
+    """Upstream that Steno asks; null means the conversation's own."""
 
     @model_validator(mode="after")
     def _is_another(self) -> Self:
@@ -159,20 +158,20 @@ class FallbackSettings(Section):
 
 
 class SummarySettings(Section):
-    """Models that write summaries, and what they are asked."""
+    """Models that write summaries, and their instructions."""
 
     model: str | None = None
     """Model that writes the summaries; null means the conversation's own.
 
-    It is called with the caller's key, which must be allowed to use it, unless its upstream has a key of its own.
+    Steno calls it with the caller's key, which must be allowed to use it, unless its upstream has its own key.
     """
     upstream: str | None = None
-    """Upstream that is asked for summaries; null means the conversation's own, `default` the one under `upstream`.
+    """Upstream that Steno asks for summaries; null: the conversation's own; `default`: the one under `upstream`.
 
-    Conversations then go to that provider too: set a `summary.model` that it serves, and its own `api_key_env`.
+    That provider then gets conversations, too. Set a `summary.model` that it serves, and its own `api_key_env`.
     """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
-    """Other models, or the same at other upstreams, that are asked in turn if the first gives no answer.
+    """Other models or upstreams that Steno asks in turn if the first model gives no answer.
 
     At most 5; each names a model, an upstream or both. All calls for one summary together take at most twice
     `summary.timeout_seconds`. For example:
@@ -181,22 +180,23 @@ class SummarySettings(Section):
         - {model: "llama-3.3-70b", upstream: "local"}
     """
     max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
-    """Tokens of the largest summary; less in small windows (0.06 of the limit, at least 256)."""
+    """Maximum tokens of a summary; less in small windows (0.06 of the limit, at least 256)."""
     timeout_seconds: Seconds = 120.0
     """Seconds for one summary call.
 
-    Above `compaction.wait_seconds` the summary serves the next request.
+    If this exceeds `compaction.wait_seconds`, a request may go on without its summary. The summary is still finished,
+    and the next request uses it.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    Where an earlier summary is updated (full, checkpoint, rolling), a note that says so follows them; preset
-    `librechat` has instructions for that, which give way to yours, too. Stored summaries stay as they are.
+    If Steno updates an earlier summary (full, checkpoint, rolling), it adds a note about that. The preset `librechat`
+    has its own instructions for updates; yours replace these, too. Stored summaries do not change.
     """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
-    """Further members of each summary call, such as `temperature`; one that a provider refuses is left out.
+    """Further members of each summary call, such as `temperature`. Steno omits a member that a provider refuses.
 
-    At most 20, and not what Steno decides itself, such as `model` and `max_tokens`. For example:
+    At most 20, without the members that Steno sets itself, such as `model` and `max_tokens`. For example:
 
         {temperature: 0, seed: 7}
     """

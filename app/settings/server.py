@@ -24,53 +24,52 @@ SHORTEST_PASSWORD = 16
 
 
 class ServerSettings(Section):
-    """The address that Steno listens on, and whom it serves there."""
+    """The address that Steno listens on, and the callers that it serves."""
 
     host: str = "127.0.0.1"
     """Address to listen on. The container image sets 0.0.0.0. Put TLS in front of any address but loopback."""
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose, and the start-up line says which."""
     admin: str | None = None
-    """Second address, for the operator alone, as `host:port`; null leaves all at the one above.
+    """Second address, for the operator alone, as `host:port`; null: there is only the address above.
 
-    The operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the details of `/readyz` are then there and
-    nowhere else.
+    Only this address then serves the operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the details of
+    `/readyz`.
     """
     workers: int = Field(1, ge=1, le=64)
     """Processes that serve at the same address, 1 to 64; about one for each core.
 
-    Some limits are [divided](workers.md) among them. Each takes up to 15 connections of PostgreSQL.
+    Steno [divides](workers.md) some limits among them. Each opens up to 15 connections to PostgreSQL.
     """
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
-    """Callers served without credentials, as the tenant `anonymous`: this machine (loopback), all, or none.
+    """Callers that Steno serves without credentials, as the tenant `anonymous`: this machine (loopback), all, or none.
 
-    They share one tenant: each can read the summaries of all others. Behind a proxy on this machine that adds no
-    header, which is nginx by default, every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second
-    name.
+    These callers share one tenant: each can read the summaries of all others. Behind a proxy on this machine that adds
+    no header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second name.
     """
     allowed_hosts: tuple[str, ...] = ()
-    """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any.
+    """Host names that Steno answers to, besides local names and addresses; `.example.com`: all below it, `*`: any.
 
-    List the name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Always allowed are the name in
-    `server.host`, names without a dot, and those that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
+    List the name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Steno always answers to the name in
+    `server.host`, names without a dot, and names that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
     or `.svc`. `*` lets any page on the web read a Steno that needs no key (DNS rebinding).
     """
     allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may call Steno and read what it keeps, such as `https://chat.example.com`; `*` for all.
+    """Origins of web pages that may call Steno and read its stored data, such as `https://chat.example.com`; `*`: all.
 
-    Pages of this machine and programs with a scheme of their own (`app:`, `capacitor:`, `file:`, `tauri:`,
-    `vscode-file:`, `vscode-webview:`) may always call `/v1`, and nothing else. A listed page can do what a caller
-    without a key can. Browser extensions are listed by id: `chrome-extension://abcdef`.
+    Pages of this machine and programs with their own scheme (`app:`, `capacitor:`, `file:`, `tauri:`, `vscode-file:`,
+    `vscode-webview:`) may always call `/v1`, and nothing else. A listed page has the rights of a caller without a key.
+    List browser extensions by id: `chrome-extension://abcdef`.
     """
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
-    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from.
+    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` name the caller's address.
 
-    The proxy must set the header itself, not pass on what callers write. `FORWARDED_ALLOW_IPS` is not used.
+    The proxy must set the header itself, and must not pass on a caller's header. Steno ignores `FORWARDED_ALLOW_IPS`.
     """
     drain_seconds: Seconds = 25.0
-    """Seconds that a stopping server waits for open answers and summaries under way.
+    """Seconds that a stopping server waits for open answers and unfinished summaries.
 
-    Give the process ten more before it is killed (`stop_grace_period` in Compose).
+    Give the process ten more seconds before it is killed (`stop_grace_period` in Compose).
     """
 
     @field_validator("admin")
@@ -111,22 +110,22 @@ class LimitSettings(Section):
     body_bytes: int | None = Field(None, ge=1_000)
     """Largest chat request body; null means 100 MB.
 
-    A larger one gets 413; a compressed one counts decompressed. While four times as much is being served, requests get
-    503 with `retry-after`; Steno needs some multiple of it as memory. Pictures and files give
-    way at 0.8 of what the provider takes: 32 MB in Messages, else 50 MB (Bedrock 20 MB, Vertex 30 MB).
+    A larger body gets 413; a compressed body counts decompressed. While open bodies take four times this size, further
+    requests get 503 with `retry-after`. Above 0.8 of the provider's own limit, Steno omits old pictures and files: 32
+    MB in Messages, else 50 MB (Bedrock 20 MB, Vertex 30 MB).
     """
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
-    """Memory for what is remembered of conversations; what was used longest ago goes first.
+    """Memory for cached conversations; the least recently used ones leave first.
 
-    A conversation takes about three times its bytes; more saves CPU if many long ones are active
-    ([sizing](operations.md#sizing)). Workers share it equally.
+    A conversation takes about three times its bytes. More memory saves CPU if many long conversations are active
+    ([sizing](operations.md#sizing)). Each worker gets an equal share.
     """
     connections: int = Field(1_000, ge=1)
-    """Most open connections of clients.
+    """Maximum number of open client connections.
 
-    For one more, the connection idle for longest is closed; if none is idle, the new one gets 503. Each request needs a
-    second one, to the provider: the start raises its limit of open files, or logs a warning. Workers share the number
-    equally.
+    Above it, Steno closes the connection that was idle for longest. If none is idle, the new one gets 503. Each request
+    needs a second connection, to the provider: the start raises its limit of open files, or logs a warning. Each worker
+    gets an equal share.
     """
 
     receive_seconds: ClassVar[float] = 60.0
@@ -158,12 +157,12 @@ class InspectorSettings(Section):
     """Steno's own pages."""
 
     enabled: bool = True
-    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`; where it is off, both are a 404."""
+    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`; if off, both are a 404."""
     password: SecretStr | None = Field(None, min_length=SHORTEST_PASSWORD)
     """The operator's password, of at least 16 characters, which shows every tenant; null: no page shows every tenant.
 
-    `steno serve` on a terminal and `steno run` make one for the time that they run, and print it. Another password ends
-    all sessions. With `server.admin`, it is taken there alone.
+    Without it `steno serve` on a terminal and `steno run` make and print a password for this run. Another password ends
+    all sessions. With `server.admin`, only that address takes the password.
     """
 
 
@@ -171,7 +170,7 @@ class LogSettings(Section):
     """[Log lines](logs.md)."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is logged: debug, info, warning or error."""
+    """Lowest level that Steno logs: debug, info, warning or error."""
     format: Literal["auto", "json", "text"] = "auto"
     """Shape of log lines on standard output; `auto` is text on a terminal and JSON anywhere else."""
 
@@ -181,18 +180,18 @@ _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 class ClientSettings(Section):
-    """[How a caller is identified](security.md#who-a-caller-is); without these settings, by the key that it sends."""
+    """[How Steno identifies a caller](security.md#who-a-caller-is). The default is the key that the caller sends."""
 
     header: str | None = None
     """Header in which a proxy in `server.trusted_proxies` names the caller, such as `x-forwarded-user`.
 
-    From any other address a request with it gets 401. The proxy must remove what callers send under this name. Where an
-    upstream has `api_key_env`, every request needs the header ([who pays](security.md#who-pays)).
+    A request with this header from any other address gets 401. The proxy must remove the header from callers' requests.
+    If an upstream has `api_key_env`, every request needs the header ([who pays](security.md#who-pays)).
     """
     tenant: str | None = Field(None, min_length=1, max_length=200)
-    """Name of one tenant for all callers, whatever key they send: each can read what the others stored.
+    """Name of one tenant for all callers, whatever key they send: each can read the stored data of the others.
 
-    Right for one person whose token is refreshed, or for a team that shares everything.
+    Use it for one person whose token changes, or for a team that shares everything.
     """
 
     @field_validator("header")
@@ -209,10 +208,10 @@ class IdentitySettings(Section):
     """Names of conversations: [how one is recognised](rest.md#names-of-conversations)."""
 
     ignore: tuple[str, ...] = ()
-    """Regular expressions of volatile text, such as an injected date, that is left out of digests.
+    """Regular expressions of volatile text, such as an injected date. Steno omits such text from digests.
 
-    Messages that differ only in such text count as the same. After a change, summaries of conversations with it are not
-    found any more.
+    Messages that differ only in such text count as the same. After a change of this setting, Steno no longer finds the
+    summaries of conversations with such text.
     """
 
     @field_validator("ignore")
@@ -232,8 +231,8 @@ class EventSettings(Section):
     stream: EventShape = "chunk"
     """Shape of compaction events on streams: chunk, start, comment or off.
 
-    [Shapes](rest.md#shapes) has the frames of each. Every client of a format takes `chunk`; more clients show `start`.
-    A client chooses with `x-context-events`.
+    [Shapes](rest.md#shapes) has the frames of each shape. Every client accepts `chunk`; more clients show `start`. A
+    client chooses with `x-context-events`.
     """
     body: bool = True
     """Add `context_status` and `context` to answers; the headers are always there."""
@@ -258,35 +257,35 @@ def tables_folder() -> Path:
 
 
 class StorageSettings(Section):
-    """The database, and how long what is in it is kept."""
+    """The database, and how long it keeps data."""
 
     url: SecretStr | None = None
     """PostgreSQL or SQLite URL, or `memory`; null means `steno.db` in Steno's folder. DATABASE_URL sets it, too.
 
-    As `postgresql://user:password@host/name` or `sqlite:///path/steno.db`; an absolute path has four slashes, any other
-    starts at the working directory. Write `@ : / ?` in a password as `%40 %3A %2F %3F`, and set the URL by the
-    environment: all users of the machine can see a command line. PostgreSQL needs `STENO_SECRET`.
-    Behind PgBouncer in transaction mode add `?prepared_statement_cache_size=0`.
+    Write `postgresql://user:password@host/name` or `sqlite:///path/steno.db`. An absolute path has four slashes; a
+    relative one starts at the working directory. In a password, write `@ : / ?` as `%40 %3A %2F %3F`. Set the URL by
+    the environment: all users of the machine can see a command line. PostgreSQL needs `STENO_SECRET`. Behind PgBouncer
+    in transaction mode add `?prepared_statement_cache_size=0`.
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
-    doctor` use `.run/` of the checkout. A SQLite file's secret lies beside it as `steno.secret`: back up both.
+    doctor` use `.run/` of the checkout. The secret of a SQLite file is `steno.secret` beside it: back up both.
     """
     timeout_seconds: Seconds = 0.25
     """Seconds that a request waits for one database call before it goes on without stored summaries.
 
-    Time in which the process itself is busy does not count.
+    Time while the process itself is busy does not count.
     """
     retention_days: int | None = Field(30, ge=1, le=36_500)
-    """Days without use after which stored data is deleted; null keeps it for ever.
+    """Days without use after which Steno deletes stored data; null: never.
 
-    Conversations count by their last request, with pins, masks and stored messages; summaries by the last payload
-    that they stood in; other records by their age.
+    For a conversation with its pins, masks and stored messages, its last request counts; for a summary, the last
+    payload with it; for other records, their age.
     """
     messages: bool = False
-    """Keep the [history](archive.md) of each conversation's latest request as it was sent, but for secrets.
+    """Store the [history](archive.md) of each conversation's latest request as the client sent it, without secrets.
 
-    They are plain text in the database, pictures and files too. What was kept stays when this is switched off again,
-    until it is deleted or too old.
+    Messages are plain text in the database, pictures and files too. If you switch this off again, stored messages stay
+    until they are deleted or too old.
     """
 
     @property

@@ -65,29 +65,29 @@ class Settings(BaseSettings):
     upstreams: dict[str, NamedUpstreamSettings] = {}
     """Further providers by name, each chosen by model or by a base URL `/u/{name}/v1`.
 
-    [Upstreams](upstreams.md) says how one is chosen and what is kept apart. An entry has all settings of `upstream` and
-    these. A name is 1 to 64 of a-z, 0-9, _ and -. For example:
+    [Upstreams](upstreams.md) describes the choice of an upstream. An entry has all settings of `upstream` and these. A
+    name is 1 to 64 of a-z, 0-9, _ and -. For example:
 
         local: {base_url: "http://127.0.0.1:8000/v1", models: ["llama-*"]}
         openrouter: {base_url: "https://openrouter.ai/api/v1", models: ["*/*"], api_key_env: "OPENROUTER_API_KEY"}
     """
     models: tuple[ModelSettings, ...] = ()
-    """Windows of models, in tokens, before what the provider announces and what Steno knows; the first match wins.
+    """Windows of models, in tokens. They win over the provider's data and Steno's own; the first match wins.
 
-    `match` is compared with and without the part before the last slash (`openai/gpt-4o`): `gpt-4*` before `gpt-4o*`
-    hides it. Each entry needs `context_window`, `base_model` or `preset`, and applies to all upstreams. If a
-    window is too large, Steno compacts too late and the provider refuses. For example:
+    Steno compares `match` with the model's name, and with the part after its last slash (`openai/gpt-4o`). An entry for
+    `gpt-4*` hides a later one for `gpt-4o*`. Each entry needs `context_window`, `base_model` or `preset`, and applies
+    to all upstreams. If a window is too large, Steno compacts too late, and the provider refuses. For example:
 
         - {match: "my-model*", context_window: 32768, max_input_tokens: 30000}
         - {match: "chat-prod", base_model: "gpt-4o"}
     """
     prices: tuple[PriceSettings, ...] | None = ()
-    """Prices of models, for the ledger: currency units for a million tokens; the first match wins. If empty, the public
-    list prices in US dollars are used; null: no prices.
+    """Prices of models, in currency units for a million tokens; the first match wins. Empty: public list prices in US
+    dollars; null: no prices.
 
-    From 0 to 1,000,000, in any currency. What a provider says it charged, in US dollars, wins
-    ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. Set null if you run
-    models yourself under their vendors' names: they cost you something else. For example:
+    From 0 to 1,000,000, in any currency. A cost in the provider's answer, in US dollars, wins
+    ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. If you run models
+    yourself under their vendors' names, set null: list prices are not your cost. For example:
 
         - {match: "my-model*", prompt: 2.5, completion: 10, cached: 1.25}
     """
@@ -101,10 +101,10 @@ class Settings(BaseSettings):
     inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
     secret: SecretStr | None = None
-    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL.
+    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE). Steno makes it beside a SQLite file; PostgreSQL needs it.
 
-    At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. Steno refuses a
-    database that was made with [another secret](operations.md#another-secret): back it up with the database.
+    At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. Steno refuses a database that
+    was made with [another secret](operations.md#another-secret): back up the secret with the database.
     """
 
     @model_validator(mode="before")

@@ -71,31 +71,31 @@ class UpstreamSettings(Section):
     base_url: str = "https://api.openai.com/v1"
     """Address of the provider; its path takes the place of the client's `/v1`.
 
-    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. The start and `steno
-    doctor` warn of one without a list of models.
+    Most providers need the path: `https://api.openai.com/v1`, not `https://api.openai.com`. The start and `steno
+    doctor` warn if the address has no list of models.
     """
     first_byte_seconds: Seconds = 600.0
-    """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""
+    """Maximum seconds until the provider's status arrives; before it a reasoning model may think for minutes."""
     between_bytes_seconds: Seconds = 120.0
-    """Seconds between two pieces of an answer; any byte restarts the wait, even a comment's."""
+    """Maximum seconds between two pieces of an answer; any byte restarts the wait, even in a comment."""
     discover_windows: bool = True
     """Ask the provider for its models and their windows, at the start and every hour.
 
-    LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are asked on paths of their own. A model that Ollama has
-    not loaded counts as having 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`.
+    Steno asks LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama on their own paths. For a model that Ollama
+    has not loaded it assumes 4,096 tokens: if you use `OLLAMA_CONTEXT_LENGTH`, set the window under `models`.
     """
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
-    """Wire formats that it speaks: chat_completions, messages, responses, gemini; null: all, or those of its host.
+    """Wire formats of the upstream: chat_completions, messages, responses, gemini; null: all, or those of its host.
 
     api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages, generativelanguage.googleapis.com
-    Gemini: its base URL has no version. If `upstream` is api.openai.com
-    and no upstream is set that speaks Messages, Steno adds one called `anthropic`.
+    Gemini. The base URL of Gemini has no version. If `upstream` is api.openai.com and no upstream is set for Messages,
+    Steno adds one called `anthropic`.
     """
     api_key_env: str | None = None
-    """Environment variable with the provider's key, which is sent in place of the client's own.
+    """Environment variable with the provider's key, which Steno sends in place of the client's key.
 
-    In capitals, not beginning with `STENO_`. On loopback every program of this machine spends this key; any other
-    address needs `clients.header` ([who pays](security.md#who-pays)).
+    In capitals, not beginning with `STENO_`. If Steno listens on loopback, every program of this machine can spend this
+    key; any other address needs `clients.header` ([who pays](security.md#who-pays)).
     """
 
     @property
@@ -161,7 +161,7 @@ class NamedUpstreamSettings(UpstreamSettings):
     """A further provider."""
 
     models: tuple[str, ...] = ()
-    """Models that are sent there, as names or globs such as `llama-*`; if empty, only a base URL chooses it."""
+    """Models of this upstream, as names or globs such as `llama-*`; if empty, only a base URL selects the upstream."""
 
     @model_validator(mode="before")
     @classmethod
@@ -190,7 +190,7 @@ class ModelSettings(Section):
     max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the prompt may have, if that is less than the window."""
     base_model: str | None = Field(None, min_length=1)
-    """Model that it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
+    """Model whose window and tokens count, such as gpt-4o for an Azure deployment called chat-prod."""
     preset: ChosenPreset | None = None
     """Preset of requests for the model; null means compaction.preset."""
 
