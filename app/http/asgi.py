@@ -68,6 +68,16 @@ class Cycle(RequestResponseCycle):
         self.message_event = asyncio.Event()
         self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # bytes if it arrived with its head
 
+    def whole_body(self) -> bytes | None:
+        """Return the body, once, if all of it has arrived: far cheaper than `receive` with its timeout."""
+        if self.more_body or self.disconnected or self.waiting_for_100_continue:
+            return None
+        if self.flow.read_paused:  # Taking the body makes room, as in `receive`.
+            self.flow.resume_reading()
+        self.message_event.clear()
+        body, self.body = bytes(self.body), b""
+        return body
+
     def when_left(self, leave: Callable[[], None] | None) -> None:
         """Set the callback for a disconnect of the client; call it at once if the client has disconnected."""
         self._leave = leave
@@ -173,12 +183,17 @@ async def read_body(
     at_most: int,
     seconds: float,
     count: Callable[[int], None] = lambda _: None,
+    connection: Cycle | None = None,
 ) -> bytes:
     """Return the whole body. `count` is called with the number of bytes, and may raise.
 
     Raises `BodyTooLarge` (before the body is read, if the headers announce its length), `RequestTimedOut` or
     `ClientDisconnected`.
     """
+    if connection is not None and (body := connection.whole_body()) is not None:
+        _check_size(len(body), at_most)
+        count(len(body))
+        return body
     _check_size(int(value_of(headers, b"content-length") or 0), at_most)
     pieces: list[bytes] = []
     size = 0

@@ -152,8 +152,8 @@ class ChatEndpoint:
             span = exchange.record.span = services.tracer.begins(caller.target, caller.headers)
             span.says("steno.request.id", exchange.record.request_id)
             caller = replace(caller, headers=span.parent_of(caller.headers))
-        at_most = limits.largest_body
-        body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count)
+        at_most, connection = limits.largest_body, scope.get(CONNECTION)
+        body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count, connection)
         if caller.header(b"content-encoding"):
             plain = await plain_body(body, caller.headers, at_most, count, services.work, caller.tenant)
             if plain is not None:

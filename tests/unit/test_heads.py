@@ -103,6 +103,8 @@ class Seeing:
         scope["state"]["mine"] = "alone"
         self.seen.append(told)
         body, more = b"", scope["path"] != "/early"
+        if scope["path"] == "/whole" and (whole := scope[CONNECTION].whole_body()) is not None:
+            body, more = whole, False
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
