@@ -36,32 +36,31 @@ WHOLE = "compaction.trigger"
 SAMPLE_HEAD = """\
 # Every setting of Steno with its default. docs/settings.md says more about each. Written by `make generate`.
 #
-# Steno reads this file only when it is named: steno serve --config config/steno.yaml, or STENO_CONFIG. Copy what you
-# change; what is left out keeps its default. Flags win over the environment (STENO_ and the key, "__" between its
-# parts: STENO_COMPACTION__TRIGGER__TOKEN_RATIO), and the environment wins over this file.
+# Steno reads this file only if you name it: steno serve --config config/steno.yaml, or STENO_CONFIG. Copy the settings
+# that you change; all others keep their defaults. Flags override the environment (STENO_ and the key, "__" between its
+# parts: STENO_COMPACTION__TRIGGER__TOKEN_RATIO), and the environment overrides this file.
 """
 REFERENCE_HEAD = """\
 # Settings
 
-Flags win over the environment, the environment over the YAML file, the file over the defaults.
+Flags override the environment, which overrides the YAML file. The file overrides the defaults.
 
 Start with these six:
 
 - [`upstream.base_url`](#upstreambase_url): the provider
 - [`models`](#models): windows, where `steno models` shows a guess
-- [`compaction.preset`](#compactionpreset): how long histories are shortened
-- [`summary.model`](#summarymodel): who writes summaries
+- [`compaction.preset`](#compactionpreset): the way to shorten long histories
+- [`summary.model`](#summarymodel): the model that writes summaries
 - [`storage.url`](#storageurl): the database
-- [`server.host`](#serverhost): who can reach Steno; first read [security](security.md#when-others-can-reach-it)
+- [`server.host`](#serverhost): the address to listen on; first read [security](security.md#when-others-can-reach-it)
 
 How they are set:
 
-- **File**: `--config` or `STENO_CONFIG` names it; [config/steno.yaml](../config/steno.yaml) holds every default.
-- **Environment**: `STENO_` and the key, with `__` between its parts, as `{variable}`.
-  Lists and whole sections are given as JSON, and `null` is null.
-- **Checks**: a value that cannot be used, or a name that does not exist, stops the start. For a setting of the
-  previous release that is gone the message says what to do instead. `steno doctor` makes the same checks, and says
-  where each value comes from.
+- **File**: `--config` or `STENO_CONFIG` names it; [config/steno.yaml](../config/steno.yaml) has every default.
+- **Environment**: `STENO_` and the key, with `__` between its parts, such as `{variable}`.
+  Give lists and whole sections as JSON; `null` is null.
+- **Checks**: an invalid value or an unknown name stops the start. For a removed setting of the previous release, the
+  message says what to do instead. `steno doctor` makes the same checks.
 
 `make generate` writes this page, config/steno.yaml and the table of presets from the code, which has {count} settings.
 """
