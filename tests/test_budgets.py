@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_283,
-    "tests": 49_958,
+    "tests": 49_963,
     "lab": 8_715,
 }
 """Lines of Python by folder, at most."""

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
-from app.compaction.planning_state import paths
+from app.compaction.planning_state import Path, build_view, paths
 from app.compaction.view import (
     Carried,
     Conversation,
@@ -137,3 +137,8 @@ def test_copies_count_where_the_view_is_chosen() -> None:
 
 def test_without_signed_thinking_no_turn_is_looked_up() -> None:
     assert turn_digests(TALK) == []
+
+
+def test_behind_a_summary_of_everything_nothing_stands() -> None:
+    everything = c(0, len(TALK.transcript))
+    assert build_view(TALK, Path((everything,), len(TALK.transcript), 20)).parts == (Summary(everything),)
