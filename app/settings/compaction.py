@@ -33,9 +33,9 @@ class TriggerSettings(Section):
     token_ratio: Ratio | None = Shares().trigger
     """Share of the limit. If the estimate of the prompt exceeds it, a compaction is due. Null: the limit itself.
 
-    The limit is the window less the request's output cap, but less at most a quarter of the window. Without a cap it is
-    the window less 5 %, at most 8,192 tokens. Above 0.9 the provider may refuse a prompt before Steno compacts it:
-    estimates are off by some percent.
+    The limit is the window less the request's output cap, which counts up to a quarter of the window. Without a cap,
+    the limit is the window less 5 % of it, at most 8,192 tokens. Above 0.9 the provider may refuse a prompt before
+    Steno compacts it: estimates are off by some percent.
     """
     tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
     """Tokens above which a compaction is due, however large the window is; 0: no such cap.
@@ -101,7 +101,7 @@ class RecallSettings(Section):
 class CompactionSettings(Section):
     """Compaction of a history, and the part that stays verbatim.
 
-    A value that is set anywhere wins over the preset's value.
+    A value that you set in any source wins over the preset's value.
     """
 
     preset: ChosenPreset = "default"
@@ -121,8 +121,8 @@ class CompactionSettings(Section):
     """Seconds that a request waits for a summary. Then it goes on without the summary, which Steno still finishes.
 
     Steno cannot keep a plain answer alive meanwhile: stay below the idle timeout of proxies on the way. If a client
-    announces its timeout (`x-stainless-read-timeout`), it waits at most 80 % of it, unless Steno keeps its stream
-    alive.
+    announces its timeout (`x-stainless-read-timeout`), its request waits at most 80 % of that, unless Steno keeps its
+    stream alive.
     """
 
     @property

@@ -111,8 +111,8 @@ class LimitSettings(Section):
     """Largest chat request body; null means 100 MB.
 
     A larger body gets 413; a compressed body counts decompressed. While open bodies take four times this size, further
-    requests get 503 with `retry-after`. Above 0.8 of the provider's own limit, Steno omits old pictures and files: 32
-    MB in Messages, else 50 MB (Bedrock 20 MB, Vertex 30 MB).
+    requests get 503 with `retry-after`. The provider's own limit is 32 MB in Messages, else 50 MB (Bedrock 20 MB,
+    Vertex 30 MB). Above 0.8 of it, Steno omits old pictures and files.
     """
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
     """Memory for cached conversations; the least recently used ones leave first.
