@@ -1,7 +1,7 @@
 """Calibrations and learned windows: numbers that replicas learn from providers' answers and refusals, and share.
 
-`calibrations` has a row for each upstream, model, formula, tools (yes or no) and tenant. `learned_windows` has a row
-for each upstream, model and tenant.
+`calibrations` has a row for each combination of upstream, model, formula, tools (yes or no) and tenant,
+`learned_windows` for each combination of upstream, model and tenant.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from app.tokens.calibration import Calibration, Line, Sample, observe, prior_for
 
 MOST_CALIBRATIONS = 10_000
 MOST_OF_TENANT = 100
-"""Most learned windows of one tenant at one upstream: a tenant can make up names of models."""
+"""Most learned windows of one tenant at one upstream. Without a limit, made-up model names could fill the table."""
 
 
 class CalibrationKey(Struct, frozen=True):
-    """Key of a calibration: it corrects the estimates of requests with these properties."""
+    """Properties of the requests whose estimates a calibration corrects."""
 
     upstream: str
     model: str
@@ -74,7 +74,7 @@ class LearnedWindow(Struct, frozen=True):
 async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
-    """Return at most 10,000 calibrations of all tenants, the last changed first. None: of any age."""
+    """Return at most 10,000 calibrations of all tenants, the most recently changed first; with None, of any age."""
     rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
     if changed_within_seconds is not None:
         since = read_once(now_ms() - round(changed_within_seconds * 1000))
@@ -85,9 +85,9 @@ async def read_calibrations(
 async def learn_calibrations(
     connection: AsyncConnection, samples: Mapping[CalibrationKey, Sequence[Sample]]
 ) -> dict[CalibrationKey, Calibration]:
-    """Add the samples to the stored calibrations, and return these. Needs a transaction.
+    """Add the samples to the stored calibrations, and return the changed ones. Needs a transaction.
 
-    Rows are inserted and locked in order of their ids, so that two replicas can neither lose a sample nor deadlock.
+    The rows are locked, so that two replicas lose no sample, and in order of their ids, so that they cannot deadlock.
     """
     keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
     if not keys:
@@ -120,7 +120,7 @@ async def learn_calibrations(
 
 
 async def read_own_calibrations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredCalibration]:
-    """Return a page of the tenant's own calibrations. Raises UnknownCursor if `after` is not the id of one."""
+    """Return a page of the tenant's own calibrations. Raises UnknownCursor."""
     rows = select(calibrations).where(calibrations.c.tenant == tenant)
     return await read_page(connection, calibrations, rows, _stored, paging)
 
@@ -155,8 +155,8 @@ async def read_learned_windows(connection: AsyncConnection, upstream: str, most:
 async def learn_window(
     connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, seconds: float
 ) -> None:
-    """Store a limit (in tokens) for `seconds`; if a smaller one is stored, keep that one for `seconds` from now. Delete
-    expired rows, and all but the tenant's last hundred."""
+    """Store the smaller of `limit` (in tokens) and the stored limit; it expires in `seconds`. Delete expired rows, and
+    all but the tenant's hundred rows that expire last."""
     await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
     statement = insert_into(connection, learned_windows).values(
         upstream=upstream,
@@ -191,7 +191,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Delete a tenant's limit if it is less than `below` tokens: another replica may have stored a larger one."""
+    """Delete a tenant's limit if it is less than `below` tokens. A larger one, perhaps of another replica, stays."""
     await connection.execute(
         delete(learned_windows).where(
             owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below
@@ -200,7 +200,7 @@ async def forget_window(connection: AsyncConnection, upstream: str, model: str, 
 
 
 async def read_models_used(connection: AsyncConnection, tenant: str, most: int = 1_000) -> list[str]:
-    """Return the models of a tenant's conversations, the last used first."""
+    """Return at most `most` models of a tenant's conversations, the most recently used first."""
     rows = await connection.execute(
         select(conversations.c.model)
         .where(conversations.c.tenant == tenant)

@@ -1,8 +1,8 @@
-"""Summary chunks and masks: rows that are found by the digests of a history, and never changed.
+"""Summary chunks and masks. A request finds them by the digests of its history. Their content never changes.
 
 Each range (tenant, series, level, first and last digest) has at most one chunk. A fold is a summary of summaries. When
 a user corrects a summary, one transaction deletes its chunk and every fold over it, and stores a chunk with the user's
-text. A mask is a boundary in a history: answered tool results before it are masked. Masks are only added.
+text. A mask is a boundary in a history: answered tool results before it are masked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from app.store.tables import (
 )
 
 USED_EVERY_MS = 3_600_000
-"""Shortest time between two updates of a chunk's `used_at`: a busy conversation uses its chunks in every payload."""
+"""Shortest time between two updates of a chunk's `used_at`, because a conversation uses its chunks in every payload."""
 MOST_SEARCHED = 5_000
 """Number of a tenant's newest summaries that a search reads."""
 _RANGE = ("series", "level", "from_digest", "through_digest")
@@ -82,7 +82,7 @@ async def recent_first_chunks(
 async def masks_in(
     connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the boundaries in the chain, each with the digest at which the summaries ended when it was set."""
+    """Return the boundaries in the chain, each with the digest at which the summaries ended when the mask was made."""
     known = frozenset(chain)
     found = select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
     rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))
@@ -102,7 +102,7 @@ async def keep_mask(
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
-    """Return the tenant's chunks with these ids, in the order of `ids`, without those that are not stored."""
+    """Return the tenant's stored chunks with these ids, in the order of `ids`."""
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
     rows = await connection.execute(select(summary_chunks).where(*named))
     found = {row.id: _read_chunk(row) for row in rows}
@@ -122,7 +122,7 @@ async def commit_chunks(
         return None
     stored: list[SummaryChunk] = []
     for chunk in chunks:
-        # Locks the children until the transaction ends: a correction or deletion of one waits, and then sees the fold.
+        # Lock the children until the transaction ends: a correction or deletion of a child waits, then sees the fold.
         if await _lock(connection, tenant, set(chunk.children), shared=True) != set(chunk.children):
             return None
         await _insert(connection, tenant, chunk)
@@ -150,7 +150,7 @@ async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> li
     """Delete a chunk and every fold over it, and return their ids; an empty list if the chunk is not stored. Needs a
     transaction."""
     doomed, locked = {id_} | await _folds_over(connection, tenant, {id_}), set[str]()
-    # Repeat until no fold is new: another process may store one while this waits for the locks.
+    # Repeat until no fold is new: another process may store one while this process waits for the locks.
     while doomed != locked:
         locked = set(doomed)
         if id_ not in await _lock(connection, tenant, locked):
@@ -173,7 +173,7 @@ async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversatio
 async def read_summaries(
     connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging
 ) -> Page[SummaryChunk]:
-    """Return a page of the chunks that the conversation made or last used. Raises UnknownCursor if `after` is none."""
+    """Return a page of the chunks that the conversation made or last used. Raises UnknownCursor."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     return await read_page(connection, summary_chunks, rows, _read_chunk, paging)
 
@@ -199,7 +199,7 @@ async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_i
 
 
 async def search_summaries(connection: AsyncConnection, tenant: str, text: str, paging: Paging) -> Page[SummaryChunk]:
-    """Return a page of the tenant's chunks that contain a text. Raises UnknownCursor if `after` is none of them."""
+    """Return a page of the tenant's chunks that contain a text. Raises UnknownCursor."""
     rows = holding(tenant, text)
     return await read_page(connection, rows.selected_columns.id.table, rows, _read_chunk, paging)
 
@@ -241,8 +241,8 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
         .order_by(summary_chunks.c.last_index, summary_chunks.c.level)
     )
     reached: set[str] = set()
-    # A fold ends at or after the end of its children, and has a higher level than they. So in this order children
-    # come before their folds, and one pass finds all.
+    # A fold ends at or after the end of its children, and has a higher level than they. So in this order children come
+    # before their folds, and one pass finds all folds.
     for fold in folds:
         if not (children | reached).isdisjoint(fold.children):
             reached.add(fold.id)

@@ -1,8 +1,8 @@
 """Conversations: their rows, heads and pins, and lists of conversations and tenants.
 
-A head is the digest of a history that a conversation's request had; the next request is recognised by it. A pin is set
-by position. The next request with a message at that position binds the pin to its history, and from then on the pin
-applies to that history alone.
+A head is the digest of the history of a conversation's request. Steno uses it to find the conversation of the next
+request. A pin is set by position. The next request with a message at that position binds the pin to its history, and
+from then on the pin applies to that history alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from app.store.tables import (
 )
 
 MOST_HEADS = 256
-"""Most heads of one conversation in the write-behind queue; the newest stay."""
+"""Most heads of one conversation in the write-behind queue. The oldest heads are dropped."""
 MOST_TENANTS = 500
 """Maximum number of tenants listed, most recent first."""
 
@@ -66,7 +66,7 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
-"""Reasons that are no failure: the client or operator chose so, or a summary is being made."""
+"""Reasons that are not failures: the client or the operator chose so, or a summary is being made."""
 
 
 class ConversationState(Struct, frozen=True, kw_only=True):
@@ -86,13 +86,13 @@ class ConversationState(Struct, frozen=True, kw_only=True):
     summaries: tuple[str, ...]
     """Ids of the chunks in the payload."""
     plan: str | None = None
-    """The steps that were tried, with reasons, as JSON; None if no step was due. Of a stored conversation: those of the
-    latest request whose payload was changed or was due to be."""
+    """Steps of compaction that Steno tried for the request, with reasons, as JSON; None if no step was due. A stored
+    conversation has the steps of its latest request that has any."""
     requests: int = 1
 
 
 class ConversationSeen(ConversationState, frozen=True, kw_only=True):
-    """State of a conversation after one request, or after several merged ones."""
+    """State of a conversation after one request, or the merged states after several requests."""
 
     tenant: str
     conversation_id: str
@@ -100,7 +100,7 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
     """Digests by which the next request will be recognised, each with its turn."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
-        """Merge with the state after later requests. Keep the newest `MOST_HEADS` heads, the newest last."""
+        """Merge this state with a later one. Keep the newest `MOST_HEADS` heads, the newest last."""
         new = dict(later.heads)
         heads = ((digest, turn) for digest, turn in self.heads if digest not in new)
         return replace(
@@ -181,7 +181,7 @@ class Pin(Struct, frozen=True):
 async def find_heads(
     connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
 ) -> list[Head]:
-    """Find the heads with these digests, in the database and in `unwritten`, which are not stored yet."""
+    """Return the heads with these digests, from the database and from `unwritten` (queued heads)."""
     of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
     columns = heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns
     rows = await connection.execute(
@@ -202,7 +202,7 @@ async def find_heads(
 
 
 async def write_conversations(connection: AsyncConnection, unwritten: Sequence[ConversationSeen]) -> None:
-    """Store the states of conversations. Not idempotent: the counts grow. Needs a transaction."""
+    """Store the states of conversations. Not idempotent: each call adds to `requests`. Needs a transaction."""
     if not unwritten:
         return
     # Rows are locked in order of their keys, so two replicas cannot deadlock.
@@ -217,7 +217,7 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[C
         for seen in ordered
     ]
     await connection.execute(_upsert_conversations(connection), rows)
-    # If two conversations of one flush share a digest, the later one gets the head, as with two flushes.
+    # If two conversations of one flush share a digest, the last one in this order gets the head.
     its_heads = {
         (seen.tenant, digest): {"conversation_id": seen.conversation_id, "turn": turn}
         for seen in ordered
@@ -247,8 +247,8 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
 
 
 def _upsert_heads(connection: AsyncConnection) -> Insert:
-    """Upsert heads. If two conversations share a history, the newer one keeps the head, in whichever order they are
-    written."""
+    """Upsert heads. If two conversations share a history, the conversation that was created later has the head,
+    whichever is written first."""
     statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(
@@ -267,7 +267,7 @@ def _created_at(head: str) -> ScalarSelect[int]:
 
 
 async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:
-    """Return a page of the tenant's conversations, by creation. Raises UnknownCursor if `after` is none of them."""
+    """Return a page of the tenant's conversations, by time of creation. Raises UnknownCursor."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
     return await read_page(connection, conversations, rows, _conversation, paging)
 
@@ -297,11 +297,11 @@ async def read_status(
 
 async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:
     """Delete all rows of a conversation; return False if the conversation is unknown. Needs a transaction."""
-    # Leases first: a commit locks its lease's row. So either it ends before this, and its chunk is deleted below, or it
-    # finds the epoch raised and stores nothing.
+    # Leases first, because a commit locks its lease's row. The chunk of an earlier commit is deleted below. A later
+    # commit finds a higher epoch and stores nothing.
     await revoke_leases(connection, tenant, conversation_id)
-    # Locks the conversation, then its heads by digest, in the order of a flush, which may move heads to another one.
-    # Without a row the conversation has no heads, unless a flush adds both now: then they stay.
+    # Lock the conversation, then its heads by digest, in the order of a flush, which may move heads to another
+    # conversation. An unknown conversation has no heads, unless a flush adds its row and heads now: then both stay.
     own = owned(conversations, tenant, id=conversation_id)
     is_known = await connection.scalar(select(conversations.c.id).where(own).with_for_update()) is not None
     if is_known:
@@ -312,7 +312,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
         await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
     if is_known:
         await connection.execute(delete(conversations).where(own))
-    # Last: `set_pins` locks the conversation's row. Either its pins are stored by now, or it finds no conversation.
+    # Pins last: `set_pins` locks the conversation's row, so its pins are stored by now, or it finds no conversation.
     await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
     return is_known
 
@@ -329,14 +329,14 @@ _KEYS: Mapping[Sorting, ColumnElement[int]] = {
 async def search_conversations(
     connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
 ) -> Page[StoredConversation]:
-    """Return a page of the matching conversations, the largest key first. Raises UnknownCursor if `after` is not a
-    `last_id` that this returned."""
+    """Return a page of the matching conversations, the largest value of `sorting` first. Raises UnknownCursor if
+    `after` does not have the form of a `last_id`."""
     key = _KEYS[sorting].label("key")
     found = select(conversations.c.id, key).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
     if after is not None:
         found = found.where(tuple_(_KEYS[sorting], conversations.c.id) < tuple_(*_read_cursor(after)))
     found = found.order_by(key.desc(), conversations.c.id.desc()).limit(limit + 1)
-    # Two queries: one alone would read all columns of all rows to sort them, and the columns of a payload are long.
+    # Two queries, because one would read all columns of all rows to sort them, and some columns are long.
     places = {row.id: f"{row.key}.{row.id}" for row in await connection.execute(found)}
     shown = list(places)[:limit]
     among = owned(conversations, tenant), is_among(connection, conversations.c.id, shown)
@@ -409,8 +409,8 @@ async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: s
 async def bind_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, digests: Mapping[int, bytes]
 ) -> list[Pin]:
-    """Bind the unbound pins among these, and return all pins of the conversation. If two branches bind a pin at once,
-    the first one keeps it. Needs a transaction."""
+    """Bind the unbound pins at these positions to these digests, and return all pins of the conversation. If two
+    branches bind a pin at once, the first branch gets it. Needs a transaction."""
     await connection.execute(
         update(pins).where(
             owned(pins, tenant, conversation_id=conversation_id),

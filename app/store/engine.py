@@ -1,12 +1,12 @@
-"""The engine: access to SQLite and PostgreSQL. Every wait is bounded, and every error is one of this tree.
+"""Access to SQLite and PostgreSQL. Every wait is bounded. Every error that callers see is a class of this tree.
 
 StoreError
 ├── StoreUnavailable       the database is unreachable or too slow, or the circuit breaker is open
 │   ├── StatementRefused   the database works, but refuses this statement
 │   └── Contended          the database works, but another transaction has a lock that this one needs
-├── DatabaseUnusable       the operator must change something: the message says what
+├── DatabaseUnusable       the operator must change what the message names
 │   └── DatabaseURLError
-└── UnknownCursor          `after` names nothing in the list
+└── UnknownCursor          the list has no entry with the id `after`
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from app.runtime.bounded import LogThrottle
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
-"""Function that starts the work anew at each call."""
+"""Function that runs a query or a change. Each call runs it again."""
 
 log = structlog.get_logger("steno.store")
 
@@ -47,35 +47,35 @@ MIGRATION_SECONDS = 600.0
 CLOSE_SECONDS = 2.0
 LOCK_SECONDS = 0.2
 PATIENT_LOCK_SECONDS = 4.0
-"""Longest wait of a patient transaction for a lock: longer than PostgreSQL keeps an idle transaction whose process is
-gone (3 s), shorter than a statement may take (4.5 s)."""
+"""Longest wait for a lock in a transaction opened with `patient`. By then PostgreSQL has ended the transactions of dead
+processes (after 3 s), but has not yet cancelled the waiting statement (after 4.5 s)."""
 QUEUE_SECONDS = 2.0
-"""Longest wait of any other transaction until this process's earlier writers to SQLite are done."""
+"""Longest wait without `patient` for earlier writers of this process. SQLite only."""
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
-"""Slices of a call's timeout. While the event loop is busy each slice ends late, so the call gets more time."""
+"""Number of slices of a call's timeout. A busy event loop ends each slice late, so the call gets more time."""
 CACHE_KIB = 512
 """Page cache of each connection to SQLite, in KiB."""
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
 
 _LIMITS = {
-    # Less than COMMAND_SECONDS, so that the server cancels the statement before the client gives up.
+    # Less than COMMAND_SECONDS, so that the server cancels the statement before Steno gives up.
     "statement_timeout": "4500ms",
-    # Ends a transaction, and its locks, whose process is gone.
+    # Ends a transaction whose process is gone, and releases its locks.
     "idle_in_transaction_session_timeout": "3s",
 }
 _LIMITS_SINCE_17 = {
-    # The two limits above miss a process that is gone between asyncpg's prepare and execute: the session is not idle,
-    # and no statement runs. Longer than a patient transaction takes.
+    # The two limits above do not apply if a process dies between asyncpg's prepare and execute: the session is not
+    # idle, and no statement runs. A patient transaction takes less than 8 s.
     "transaction_timeout": "8s",
 }
-# With the server's defaults it would take two hours to notice that the client is gone.
+# By default PostgreSQL notices only after two hours that a Steno process is gone.
 _KEEPALIVES = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
 _READS_ONLY = "steno_reads_only"
 
 DATABASE_ERRORS = (SQLAlchemyError, OSError, OverflowError)
-"""All errors of the drivers. TimeoutError is an OSError; a number too large for SQLite raises OverflowError."""
+"""All errors of the drivers. OSError includes TimeoutError. Numbers too large for SQLite raise OverflowError."""
 _DEMOTED = "25006"
 # 40 deadlock or failed serialisation, 55P03 lock timeout.
 _CONTENDED_STATES = ("40", "55P03")
@@ -144,7 +144,7 @@ def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a database that has worked before cannot be used at the moment, also for a missing right."""
+    """Whether the error means that a database cannot be used now, after it has worked. A missing right counts, too."""
     return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
 
 
@@ -167,7 +167,7 @@ def _is_configuration(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error in a line for logs and headers, without the values that the database's message may quote."""
+    """Describe an error in one line for logs and headers, without the values that the database's message may quote."""
     if isinstance(error, TimeoutError):
         return "the database does not answer"
     if isinstance(error, PoolExhausted):
@@ -184,7 +184,7 @@ def describe(error: BaseException) -> str:
 
 
 def describe_refusal(error: BaseException) -> str:
-    """Return the first line of the database's message. Only for errors that quote no values: connecting, migrating."""
+    """Return the first line of the database's message. Not for errors of queries, which may quote values."""
     cause = _cause(error)
     return next(iter(str(cause).splitlines()), "") or type(cause).__name__
 
@@ -212,8 +212,8 @@ class Address(Struct, frozen=True):
     dsn: str
     """URL for asyncpg, in libpq's syntax, sslmode and sockets included. Empty for SQLite.
 
-    With several hosts (`?host=a,b`, not before the path) asyncpg tries the next one if a host refuses the connection,
-    but not if it does not answer: one timeout covers all hosts.
+    Several hosts can be given as `?host=a,b`, not before the path. asyncpg tries the next host if one refuses the
+    connection, but not if one does not answer, because one timeout covers all hosts.
     """
     path: Path | None
     place: str
@@ -223,7 +223,8 @@ class Address(Struct, frozen=True):
 
 
 def read_url(url: str) -> Address:
-    """Parse `memory`, `sqlite:///…`, `postgres://…` or `postgresql://…`, also with the name of the async driver."""
+    """Parse `memory`, `sqlite:///…`, `postgres://…` or `postgresql://…`, also with a driver's name
+    (`sqlite+aiosqlite`)."""
     if url == "memory":
         return Address("memory", "", None, "memory")
     parsed, parts = None, urlsplit("")
@@ -240,7 +241,7 @@ def read_url(url: str) -> Address:
             "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
             "sqlite:///path/steno.db or memory; @ : / ? in a password are written %40 %3A %2F %3F."
         )
-    # Without options: libpq accepts the password as an option, and encrypted SQLite its key.
+    # Options are not shown: libpq accepts the password as an option, and encrypted SQLite the key.
     shown = parsed.render_as_string(hide_password=True).partition("?")[0]
     match parsed.drivername:
         case "sqlite" | "sqlite+aiosqlite":
@@ -249,7 +250,7 @@ def read_url(url: str) -> Address:
             path = Path(str(parsed.database))
             return Address("file", "", path, str(path.absolute()))
         case "postgres" | "postgresql" | "postgresql+asyncpg":
-            # asyncpg's own parser takes over; SQLAlchemy's `ssl` option is libpq's `sslmode`.
+            # asyncpg parses the URL itself. SQLAlchemy's option `ssl` is called `sslmode` there.
             options = {"sslmode" if name == "ssl" else name: value for name, value in parse_qsl(parts.query)}
             if "direct" in options:
                 raise DatabaseURLError(
@@ -264,7 +265,7 @@ def read_url(url: str) -> Address:
 
 
 class Database:
-    """The engine, with connections for reading and for writing. The first use of one connects."""
+    """Connections to one database, for reading and for writing. A connection is opened at its first use."""
 
     def __init__(self, url: str, *, lock_seconds: float = LOCK_SECONDS) -> None:
         self.address = read_url(url)
@@ -283,10 +284,10 @@ class Database:
 
     @asynccontextmanager
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
-        """Open one transaction. On SQLite it has the write lock from the start, so the rows it read do not change.
+        """Open one transaction. SQLite gives it the write lock at its start, so the rows that it reads do not change.
 
-        On PostgreSQL each lock may take `lock_seconds`. On SQLite this process's earlier writers may take
-        `QUEUE_SECONDS`; then it raises `Contended`. If `patient`, the limit of both is `PATIENT_LOCK_SECONDS`.
+        Longest waits: on PostgreSQL `lock_seconds` for each lock, on SQLite `QUEUE_SECONDS` for earlier writers of this
+        process, and then `Contended` is raised. With `patient`, both are `PATIENT_LOCK_SECONDS`.
         """
         if self._writer is not None:
             await self._take_turn(self._writer, PATIENT_LOCK_SECONDS if patient else QUEUE_SECONDS)
@@ -298,7 +299,7 @@ class Database:
             return
         async with self.engine.begin() as connection:
             limits: dict[str, str] = {}
-            if not self.address.prepares:  # Then the session has no limits.
+            if not self.address.prepares:  # Behind PgBouncer the session has no limits.
                 limits |= _limits_of(connection.dialect.server_version_info or (), self._lock_seconds)
             if patient:
                 limits |= _lock_limit(PATIENT_LOCK_SECONDS)
@@ -344,24 +345,24 @@ class Database:
             await engine.dispose()
 
     def cut_idle(self) -> None:
-        """Cut the unused connections: they may be dead without notice, while new ones work."""
+        """Terminate the unused connections. They may be dead without Steno's notice, while new connections work."""
         for connection in list(self._idle):
             connection.terminate()  # The pool replaces closed connections before use.
 
     async def close(self) -> None:
-        """Close every connection, and cut those that do not close within two seconds."""
+        """Close every connection. Terminate the connections that do not close within two seconds."""
         disposing = asyncio.ensure_future(self.engine.dispose())
         await asyncio.wait({disposing}, timeout=CLOSE_SECONDS)
         for connection in list(self._driver_connections):
-            # Ends abandoned calls, too: cancelling one would make asyncpg open another connection, and hang on it.
+            # This ends abandoned calls, too. To cancel one, asyncpg would open another connection, which may hang.
             # `is_closed()` is not checked: it is already true while a connection waits in close().
             connection.terminate()
         await disposing
 
     def _sqlite(self) -> AsyncEngine:
-        # In memory the connection is the database. A pool of one connection keeps it, and runs one transaction at a
-        # time. StaticPool would give it to two tasks at once, and a rollback of one would discard the other's rows.
-        # No overflow for a file either: each connection has a thread, which would be started for each use.
+        # A database in memory ends with its connection. A pool of one connection keeps it, and runs one transaction at
+        # a time. StaticPool would give the connection to two tasks at once, and a rollback of one task would discard
+        # the other's rows. A file has no overflow connections either: each would start a thread for each use.
         engine = create_async_engine(
             URL.create(
                 "sqlite+aiosqlite", database=":memory:" if self.address.path is None else str(self.address.path)
@@ -385,12 +386,12 @@ class Database:
             arguments["async_creator_fn"] = partial(_connect, connect, None if pool else self._lock_seconds)
         else:
             # PgBouncer gives each transaction another backend, and before 1.21 does not track prepared statements. So
-            # statements get no names, and asyncpg prepares them in the packet that executes them: a named one would be
-            # looked for on another backend, and stay on the first one for good. The session's settings would apply to
-            # another client's transaction, so `writing` sets them for each transaction.
+            # asyncpg prepares statements without names, in the packet that executes them. A named statement would be
+            # missing on the next backend, and stay on the first one for good. The session's settings would apply to
+            # transactions of other clients of PgBouncer, so `writing` sets them for each transaction.
             arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
             arguments["prepared_statement_cache_size"] = 0
-        # No overflow: connections beyond the size would be opened for each use (docs/scale.md).
+        # No overflow: connections beyond the pool's size would be opened for each use (docs/scale.md).
         sizes = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
         engine = create_async_engine(
             "postgresql+asyncpg://",
@@ -409,7 +410,7 @@ class Database:
 
     def _on_checkout(self, connection: Any, _record: Any, _proxy: Any) -> None:
         self._idle.discard(connection.driver_connection)
-        # Needs no round trip (pool_pre_ping: three). The command timeout detects connections that died without notice.
+        # Unlike `pool_pre_ping`, this needs no round trip. The command timeout detects connections that died silently.
         if connection.driver_connection.is_closed():
             raise DisconnectionError
 
@@ -420,7 +421,7 @@ class Database:
     def _on_error(self, context: ExceptionContext) -> None:
         error = context.original_exception
         if isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == _DEMOTED:
-            # Other connections lead to the same server. SQLAlchemy replaces those in use when they are returned.
+            # The other connections lead to the same server. SQLAlchemy replaces the used ones when they are returned.
             context.is_disconnect = True
             self.cut_idle()
 
@@ -453,12 +454,12 @@ def _set(values: Mapping[str, str], *, local: bool) -> str:
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    # The default is 2 MB for each of fifteen connections. The operating system caches the file anyway.
+    # By default each of fifteen connections caches 2 MB. The operating system caches the file anyway.
     pragmas = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON")
     for pragma in (*pragmas, f"cache_size=-{CACHE_KIB}"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-    # SQLite's own function changes ASCII letters only.
+    # SQLite's own `lower` changes ASCII letters only.
     connection.create_function("lower", 1, _lower, deterministic=True)
 
 
@@ -473,10 +474,10 @@ def _begin_immediate(connection: Connection) -> None:
 
 
 class Guard:
-    """Timeouts of calls, and a circuit breaker: while the database is away, requests do not wait for it.
+    """Timeouts of calls, and a circuit breaker, so that requests do not wait while the database is away.
 
-    A call that takes too long is abandoned, not cancelled: to cancel, asyncpg opens a second connection to the server,
-    and if the network drops packets, that one hangs.
+    A call that takes too long is abandoned, not cancelled. To cancel a call, asyncpg opens a second connection to the
+    server, which hangs if the network drops packets.
     """
 
     def __init__(self, database: Database, *, open_seconds: float = 5.0) -> None:
@@ -495,7 +496,7 @@ class Guard:
     async def call(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
         """Run `work` for at most `timeout` seconds; raise StoreUnavailable at once while the breaker is open.
 
-        `late` gets the result of an abandoned call.
+        `late` is called with the result of an abandoned call, once there is one.
         """
         if self.reason is not None:
             self._refused += 1
@@ -524,7 +525,7 @@ class Guard:
         task, done, left = asyncio.ensure_future(work()), set[asyncio.Task[T]](), SLICES
         try:
             # A slice does not count while the call waits for other writers of this process, and takes longer while the
-            # event loop is busy: neither delay is the database's.
+            # event loop is busy. The database causes neither delay.
             while left and not done:
                 done, _pending = await asyncio.wait({task}, timeout=timeout / SLICES)
                 left -= task not in self._database.queued

@@ -2,7 +2,7 @@
 
 A request resends its whole history, so only the latest one is stored: a request of another branch replaces the earlier
 branch. A history is written after the answer, at most every five seconds for each conversation. The conversation's row
-holds the digest of its latest request, and a replica writes a history only if the digest is equal. So an older history
+holds the digest of its latest request, and a replica writes only the history with this digest. So an older history
 never replaces a newer one.
 """
 
@@ -31,7 +31,7 @@ ZLIB_LEVEL = 3
 
 @dataclass(frozen=True, eq=False)
 class LatestHistory:
-    """The history of a request that is not stored yet."""
+    """The history of a conversation's latest request, before it is stored."""
 
     tenant: str
     conversation_id: str
@@ -40,7 +40,7 @@ class LatestHistory:
     """Leading instructions; `messages` are the messages after them."""
     messages: Sequence[Message]
     alone: Callable[[bytes], bytes]
-    """Function from a raw message to JSON that can be read without the rest of the request."""
+    """Function that turns a raw message into JSON that can be read without the rest of the request."""
     digests: Sequence[bytes]
     """Digest of the history through each of `messages`."""
     tokens: Sequence[int]
@@ -57,7 +57,7 @@ class LatestHistory:
 
     @cached_property
     def row(self) -> dict[str, Any]:
-        """The row, without secrets. Compute it in a thread: it takes long."""
+        """The row, without secrets. Compute it in a thread, because it takes long."""
         leading_first = (*self.leading, *self.messages)
         sent = (self.alone(message.raw).decode("utf-8", "replace") for message in leading_first)
         kept = [without_secrets(each).encode("utf-8", "replace") for each in sent]
@@ -91,9 +91,9 @@ class StoredHistory(Struct, frozen=True):
     """Digest of the whole history; None for a history from release 0.1 without a known digest."""
     digests: frozenset[bytes]
     """Digest of the history through each message after the leading instructions. A history from release 0.1 has only
-    the last one, or none."""
+    the last digest, or none."""
     is_latest: bool
-    """Whether the conversation has had no later request."""
+    """Whether this is the history of the conversation's latest request."""
 
     def between(self, first: int, last: int) -> list[StoredMessage]:
         """Messages from one index to another, both inclusive."""
@@ -120,7 +120,7 @@ async def write_histories(connection: AsyncConnection, unwritten: Sequence[Lates
 
 
 async def read_history(connection: AsyncConnection, tenant: str, conversation_id: str) -> StoredHistory | None:
-    """Return the stored history of the conversation; None without one."""
+    """Return the stored history of the conversation; None if there is none."""
     own = owned(histories, tenant, conversation_id=conversation_id)
     joined = histories.join(
         conversations,

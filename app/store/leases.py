@@ -6,8 +6,8 @@
    replaced without noticing, stores nothing.
 4. A released lease is deleted. A later lease of the range starts with an epoch from the clock, so that no process can
    mistake it for its own. The row of a revoked or expired lease stays for ten minutes, so that its holder and waiting
-   requests see the outcome; a revoked one does not name its conversation.
-5. A request that finds a live lease waits, and checks four times a second whether it has ended.
+   requests see the outcome. The row of a revoked lease does not name its conversation.
+5. A request that finds a live lease waits, and checks four times a second whether the lease has ended.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Claim(Struct, frozen=True):
     conversation_id: str
     range: ChunkRange
     chain: Collection[bytes]
-    """Digests of the request's history."""
+    """Digests of the beginnings of the request's history."""
 
 
 class Lease(Struct, frozen=True):
-    """The right to make one chunk. It ends when the epoch in the database is higher."""
+    """The right to make one chunk. The lease is lost if the epoch in the database is higher."""
 
     tenant: str
     conversation_id: str
@@ -65,7 +65,7 @@ class Lease(Struct, frozen=True):
 
 
 Refusal = Literal["busy", "too_many"]
-"""`busy`: another process makes a chunk that the caller can wait for. `too_many`: the tenant has reached its limit of
+"""`busy`: a compaction is running that the caller can wait for. `too_many`: the tenant has reached its limit of
 simultaneous compactions."""
 
 
@@ -96,7 +96,7 @@ async def acquire_lease(
 async def is_busy(connection: AsyncConnection, claim: Claim, ttl_ms: int) -> bool:
     """Whether there is a live lease of the conversation, or of a range with the same start whose end is in the chain
     (or is the wanted end)."""
-    # The database compares the ids: it has them in their storable form.
+    # The database compares the ids, because it has them in their storable form.
     is_same = (leases.c.conversation_id == claim.conversation_id).label("is_same_conversation")
     rows = await connection.execute(select(leases.c.through_digest, is_same).where(_in_the_way(claim, ttl_ms)))
     end = claim.range.through_digest
@@ -114,7 +114,7 @@ async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
     """Prolong a lease; return False if it was taken over or released. Needs a transaction.
 
-    An expired lease can be renewed, unless another process has meanwhile taken a lease that is in its way.
+    An expired lease can be renewed, unless another process has meanwhile taken a conflicting lease.
     """
     await _take_turns(connection, lease)
     renew = update(leases).where(_held_by(lease)).values(expires_at=now_ms() + ttl_ms)
@@ -126,8 +126,8 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
 
 
 async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
-    """Delete a lease. Return True if it was revoked instead; a lease that another process took over does not count as
-    revoked."""
+    """Delete a lease, and return whether it had been revoked. Return False for a lease that another process took
+    over."""
     if (await connection.execute(delete(leases).where(_held_by(lease)))).rowcount:
         return False
     revoked = (leases.c.holder == lease.holder, leases.c.conversation_id == _REVOKED)
@@ -135,7 +135,7 @@ async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
 
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
-    """Whether the lease is still held. Lock its row, so that it is held until the transaction ends."""
+    """Return whether the lease is still valid, and lock its row, so that it stays valid until the transaction ends."""
     return await connection.scalar(select(leases.c.epoch).where(_held_by(lease)).with_for_update()) is not None
 
 
@@ -167,8 +167,8 @@ async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
 
 
 def _live(tenant: str, ttl_ms: int) -> ColumnElement[bool]:
-    """Condition of the tenant's live leases. A lease that expires later than a new one would is not live: then the
-    database's clock was set back, or it is another server."""
+    """Condition of the tenant's live leases. A lease that expires later than a new lease would is not live: the
+    database's clock was set back, or another server is in use."""
     now = read_once(now_ms())
     return and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
@@ -186,7 +186,7 @@ def _starts_with(wanted: ChunkRange) -> ColumnElement[bool]:
 async def _take_turns(connection: AsyncConnection, wanted: Claim | Lease) -> None:
     """Make other transactions that take a lease for this conversation or this start wait until this one ends.
 
-    On SQLite, BEGIN IMMEDIATE does this. On PostgreSQL, two transactions would not see each other's new rows.
+    On SQLite, BEGIN IMMEDIATE does this. On PostgreSQL, two transactions do not see each other's new rows.
     """
     if connection.dialect.name != "postgresql":
         return

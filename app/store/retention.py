@@ -1,7 +1,7 @@
 """Retention and erasure: delete unused rows after `retention_days`, and all rows of a tenant on request.
 
-Each transaction deletes a few rows. Replicas may run it at the same time: it skips rows that another transaction has
-locked. A new table with a column `tenant` is included automatically in the erasure of a tenant.
+Each transaction deletes a few rows. Replicas may run retention at the same time: it skips rows that another transaction
+has locked. A new table with a column `tenant` is included automatically in the erasure of a tenant.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ROWS = 500
 REMOVED_ROWS = 100
 """Rows that retention deletes in one transaction: a conversation also has rows in other tables."""
 TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
-# In the order in which requests lock rows. Leases are revoked, not erased.
+# Erasure follows the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}
 _ERASED = (conversations, heads, *(table for table in TABLES if table.name not in _FIRST))
 _TIMES: tuple[tuple[Column[int], int], ...] = (
@@ -91,8 +91,8 @@ async def remove_unused(store: Store) -> None:
 
 
 async def empty_log(store: Store) -> None:
-    """Empty SQLite's log of changes (WAL), which may still contain deleted rows. Wait some seconds for readers. Freed
-    pages of the database file are overwritten (`secure_delete`)."""
+    """Empty SQLite's log of changes (WAL), which may still contain deleted rows. Wait some seconds for readers. In the
+    database file itself, SQLite overwrites deleted rows (`secure_delete`)."""
     if store.database.address.path is not None:
         await store.task(_cut_log)
 
@@ -130,8 +130,8 @@ async def _remove_rows(connection: AsyncConnection, time: Column[int], kept_ms: 
 
 
 def _oldest(time: Column[int], kept_ms: int, most: int) -> Select[Any]:
-    # Ordered by the index: PostgreSQL estimates that a third of the rows are old, and without an order would scan the
-    # table for them, all of it if few are old.
+    # The order makes PostgreSQL use the index. Without it, PostgreSQL would scan the table, because it estimates that a
+    # third of the rows are old.
     old = select(*time.table.primary_key).where(time < read_once(now_ms() - kept_ms))
     return old.order_by(time).limit(most).with_for_update(skip_locked=True)
 

@@ -73,7 +73,7 @@ _FILE_LOCK_POLL_SECONDS = 0.05
 
 
 class Upgrade(Struct):
-    """Options and results of an upgrade from release 0.1."""
+    """Options of an upgrade from release 0.1, and its results: numbers of decrypted, dropped and exported rows."""
 
     keys: Sequence[bytes] = ()
     """Keys that decrypt the texts of release 0.1."""
@@ -82,7 +82,6 @@ class Upgrade(Struct):
     export: Path | None = None
     """File for the rows that this release does not use; None: raise DatabaseUnusable if there are any."""
     decrypted: int = 0
-    """Number of rows; the same for `dropped` and `exported`."""
     dropped: int = 0
     exported: int = 0
 
@@ -124,7 +123,7 @@ def refuse_unknown(revision: str | None) -> None:
 async def is_newest(database: Database) -> bool:
     """Whether the database has the newest revision. False also if its revision cannot be read.
 
-    Raises `StoreUnavailable` if the database cannot be reached: an attempt to migrate would only take as long again.
+    Raises `StoreUnavailable` if the database cannot be reached, because an attempt to migrate would fail, too.
     """
     path = database.address.path
     if database.address.kind == "memory" or (path is not None and not path.exists()):
@@ -139,7 +138,7 @@ async def is_newest(database: Database) -> bool:
 
 
 async def upgrade(database: Database, options: Upgrade | None = None, secret_digest: bytes | None = None) -> str | None:
-    """Migrate, and return the revision before. For an empty database: create the tables, store the digest, return None.
+    """Migrate, and return the old revision. In an empty database, create the tables, store the digest, and return None.
 
     Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
     """
@@ -160,7 +159,7 @@ async def upgrade(database: Database, options: Upgrade | None = None, secret_dig
                 raise
             what = f"Migrating from {before} to {NEWEST} failed" if before else "The tables could not be made"
             raise DatabaseUnusable(f"{what}: {describe_refusal(error)}") from error
-    close_to_others(database)  # Not before: a file that is not Steno's stays unchanged.
+    close_to_others(database)  # Not earlier: the mode of a file that is not Steno's must not change.
     return before
 
 
@@ -189,7 +188,7 @@ def _migrate(connection: Connection, before: str, options: Upgrade) -> None:
 
 @asynccontextmanager
 async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
-    """Open one transaction, in which no other process migrates."""
+    """Open one transaction. No other process migrates until it ends."""
     try:
         async with _only_process(database.address.path), database.migrating() as connection:
             if not database.is_sqlite:
@@ -216,8 +215,8 @@ async def _only_process(database: Path | None) -> AsyncIterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             await asyncio.sleep(_FILE_LOCK_POLL_SECONDS)
-        # SQLite gives its -wal and -shm files the same mode. An existing file is not opened: closing it would release
-        # the locks that this process has on it.
+        # Create the file with a private mode. SQLite gives its -wal and -shm files the same mode. An existing file is
+        # not opened: closing it would release the locks that this process has on it.
         with suppress(FileExistsError):
             os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
         yield
@@ -267,8 +266,8 @@ def obstacle(database: Path) -> str | None:
 
 
 def close_to_others(database: Database) -> None:
-    """Remove other users' rights on SQLite's files, which earlier releases created with the usual mode. Log a warning
-    for each file that had some."""
+    """Remove other users' rights on SQLite's files, which earlier releases gave them. Log a warning for each such
+    file."""
     if (file := database.address.path) is None:
         return
     for path in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm"))):

@@ -55,10 +55,10 @@ REST_SECONDS = 5.0
 FLUSH_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
-"""First and longest pause between attempts to connect at the start."""
+"""Longest pause between attempts to connect at the start. Each pause is twice as long as the last."""
 COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
-"""Earliest times of the attempts to commit, from the first one: a restarting database refuses at once, a hanging one
-uses the whole timeout, and a failover takes twenty seconds or more."""
+"""Earliest times of the attempts to commit, in seconds after the first attempt. A failover takes twenty seconds or
+more."""
 COMMIT_TRY_SECONDS = 1.7
 POLL_SECONDS = 0.25
 """Time between two checks by a request that waits for another one's compaction."""
@@ -69,13 +69,13 @@ ERASED_ROWS = 500
 
 
 class StoredPrefix(Struct, frozen=True):
-    """Stored pins, chunks and masks of a history, or of a shorter history that it continues."""
+    """Stored pins, chunks and masks of a history and of its beginnings."""
 
     pins: tuple[int, ...]
     """Positions of the pinned messages, ascending."""
     chunks: Sequence[SummaryChunk]
     masks: Sequence[tuple[bytes, bytes]]
-    """Boundaries of masked results, each with the digest at which the summaries ended when it was set."""
+    """Boundaries of masked results, each with the digest at which the summaries ended when the mask was made."""
 
 
 class CompactionStore(Protocol):
@@ -123,13 +123,13 @@ class Store:
         took: Callable[[float], object] = lambda _: None,
         secret: bytes | None = None,
     ) -> None:
-        """Connect to nothing yet. Raises DatabaseURLError. `timeout` (of calls for requests) and `lease_ttl` are in
-        seconds. Without `retention_days` all rows are kept. Histories of more than `largest_history` bytes are not
-        stored. `took` gets the seconds of each call for a request.
+        """Parse the URL without connecting. Raises DatabaseURLError. `timeout` (of calls for chat requests) and
+        `lease_ttl` are in seconds. Without `retention_days` no row is deleted for its age. Histories of more than
+        `largest_history` bytes are not stored. `took` is called with the seconds of each call for a chat request.
 
         With `secret`, the store does not start on a database that was created with another secret.
         """
-        # Less than the timeout: then the database reports a lock, and does not seem to be away.
+        # Less than the timeout, so that the database reports a lock before the call counts as unanswered.
         self.database = Database(url, lock_seconds=0.8 * timeout)
         self.timeout = timeout
         self.lease_ttl_ms = round(1000 * lease_ttl)
@@ -252,7 +252,7 @@ class Store:
 
     @property
     def state(self) -> Literal["ok", "degraded"]:
-        """`degraded`: requests cannot read the store. Whether it can be written: see `not_written`."""
+        """`degraded` if requests cannot read the store. `not_written` reports whether rows can be stored."""
         return "ok" if self.reason is None else "degraded"
 
     @property
@@ -262,7 +262,7 @@ class Store:
 
     @property
     def not_written(self) -> str | None:
-        """Why rows cannot be stored, also if reading works; None if the last attempt succeeded."""
+        """Why the last attempt to store queued rows failed, even if reading works; None if it succeeded."""
         return self.writes.reason
 
     @property
@@ -358,8 +358,8 @@ class Store:
         masks: str | None,
         bind: bool = True,
     ) -> StoredPrefix:
-        """Return the pins in this chain, and the chunks of `series` and masks of settings `masks` that begin and end at
-        `cuts`; no chunks or masks if these are None.
+        """Return the pins in this chain, the chunks of `series` that begin and end at `cuts`, and the masks of the
+        settings `masks` at `cuts`. None for `series` or `masks`: return no chunks or masks.
 
         Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """
@@ -390,7 +390,7 @@ class Store:
 
     async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
         """Return the heads with these digests, the queued ones included. See `conversations.find_heads`."""
-        # Before the database is read: a head that is flushed in between is then found twice, and not missed.
+        # The queue first: a head that is flushed before the database is read is then found twice, and not missed.
         unwritten = self.writes.heads(tenant, digests)
         return await self.request(conversations.find_heads, tenant, digests, unwritten)
 
@@ -398,8 +398,8 @@ class Store:
         await self.request_change(chunks.keep_mask, tenant, settings, digest, start, conversation_id)
 
     async def take_lease(self, claim: Claim, holder: str, most: int | None = None) -> Lease | Refusal:
-        """Take the lease of a range. Refuse it if a live lease is in the way (`busy`), or if all processes together
-        compact `most` conversations of the tenant (`too_many`)."""
+        """Take the lease of a range. Refuse it if there is a conflicting live lease (`busy`), or if all processes
+        together compact `most` conversations of the tenant (`too_many`)."""
 
         async def work() -> Lease | Refusal:
             # First without a transaction, so that many waiting requests do not queue for the write lock.
@@ -428,8 +428,8 @@ class Store:
         return await self.request(leases.is_busy, claim, self.lease_ttl_ms)
 
     async def await_lease(self, claim: Claim, seconds: float) -> Literal["ended", "revoked"] | None:
-        """Wait at most `seconds` until no live lease is in the way; return None if one still is. Return `revoked` if a
-        lease of a range with the same start was revoked meanwhile, perhaps that of another conversation."""
+        """Wait until no live lease conflicts with the claim; return None after `seconds`. Return `revoked` if a lease
+        of a range with the same start was revoked meanwhile, perhaps the lease of another conversation."""
         began = monotonic()
         while await self.is_busy(claim):
             if (left := began + seconds - monotonic()) <= 0:
@@ -445,14 +445,14 @@ class Store:
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
     async def release_lease(self, held: Lease) -> bool:
-        """Delete a lease, and return whether it had been revoked. Waiting requests see that at their next check."""
+        """Delete a lease, and return whether it had been revoked. Waiting requests see its end at their next check."""
         return await self.task_change(leases.release_lease, held)
 
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """Store chunks and return the stored ones; None if the lease was lost (see `commit_chunks`).
 
-        On SQLite it waits longer for other writers than a request does: summaries of one compaction often end together,
-        and if one is not stored, the later ones cannot be used.
+        On SQLite this waits longer for other writers than a request does, because summaries of one compaction often end
+        together. If a summary is not stored, the later summaries cannot be used.
         """
 
         async def work() -> list[SummaryChunk] | None:
@@ -481,7 +481,7 @@ class Store:
         return status.updated_at is not None
 
     async def history(self, tenant: str, conversation_id: str) -> StoredHistory | None:
-        """Return the history of the conversation's latest request; None without one. Flush this process's queued one
+        """Return the history of the conversation's latest request; None if there is none. Flush the queued history
         first."""
 
         async def flush_and_read() -> StoredHistory | None:

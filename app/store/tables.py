@@ -1,7 +1,7 @@
 """The tables, and helpers for statements on them: the clock, conditions, lists of keys, pages of a list.
 
 Every key begins with the tenant, so no query can reach another tenant's rows. Exceptions are `calibrations` and
-`learned_windows`, which tenants may confirm to each other: they hold numbers of tokens and names of models, no text.
+`learned_windows`, whose rows apply to all tenants once several tenants confirm them. They contain no text.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ def read_once(time: ColumnElement[int]) -> ScalarSelect[int]:
 
 
 def moment(milliseconds: int) -> datetime:
-    """Convert milliseconds since 1970."""
+    """Return the UTC time for milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 class CleanText(TypeDecorator[str]):
-    """Text with U+FFFD in place of characters that cannot be stored, in comparisons, too, so that they find the row."""
+    """Text. U+FFFD replaces characters that cannot be stored, also in the values that a query compares."""
 
     impl = Text
     cache_ok = True
@@ -100,8 +100,7 @@ class CleanText(TypeDecorator[str]):
 
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
-"""Whole numbers. Times are milliseconds since 1970, so that both databases store them alike and no time zone
-matters."""
+"""Whole numbers. Times are milliseconds since 1970: both databases store them alike, and no time zone matters."""
 
 metadata = MetaData(
     naming_convention={
@@ -128,7 +127,7 @@ conversations = Table(
     *_required(Count, "created_at", "updated_at"),
     *_required(JSON, "summaries"),
     *_optional(CleanText, "reason", "forked_from"),
-    Column("plan", CleanText),  # Of the latest request with a payload that was changed, or due to be.
+    Column("plan", CleanText),  # Of the latest request that has one: see `ConversationState.plan`.
     Column("head", LargeBinary),  # Digest of the latest request's history.
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "created_at", "id"),
@@ -146,8 +145,8 @@ heads = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# A range has at most one chunk: branches with the same beginning have their own chunks, a repeated commit changes
-# nothing, and a summary that is being made never replaces a user's correction.
+# A range has at most one chunk, so a repeated commit changes nothing, and a new summary never replaces a user's
+# correction. Branches have their own chunks, because their ranges end at different digests.
 summary_chunks = Table(
     "summary_chunks",
     metadata,
@@ -161,7 +160,7 @@ summary_chunks = Table(
     Column("user_words_tokens", Count, nullable=False, server_default="0"),
     Column("values_kept", Double),
     Column("history_length", Count),
-    Column("used_at", Count),  # Time of its last use in a payload, to the hour.
+    Column("used_at", Count),  # Time of the chunk's last use in a payload, to the hour.
     PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, and the generated name would be longer.
     UniqueConstraint("tenant", "series", "level", "from_digest", "through_digest", name="uq_summary_chunks_range"),
@@ -233,8 +232,8 @@ histories = Table(
     PrimaryKeyConstraint("tenant", "conversation_id"),
 )
 
-# A pin is set by position, because messages may not be stored. The next request with that message binds it to its
-# history.
+# A pin is set by position, because Steno may not store messages. The next request with a message at this position binds
+# the pin to its history.
 pins = Table(
     "pins",
     metadata,
@@ -289,7 +288,7 @@ def owned(table: FromClause, tenant: str, **columns: object) -> ColumnElement[bo
 
 
 def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
-    """Return a row's values by column name, without `left_out`; lists as tuples, times as datetimes."""
+    """Return a row's values by column name, without the columns `left_out`. Lists become tuples, times datetimes."""
     values: dict[str, Any] = {}
     for name, value in row._mapping.items():  # noqa: SLF001 - SQLAlchemy's public name for it
         if name in left_out:
@@ -302,9 +301,9 @@ def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
 
 
 def is_among(connection: AsyncConnection, column: Column[T], keys: Collection[T]) -> ColumnElement[bool]:
-    """Return the condition for rows with one of many keys. All keys are one parameter, so any number has one plan.
+    """Return the condition for rows with one of many keys. It has one parameter, and one plan for any number of keys.
 
-    With a parameter for each of thousands of keys, parsing and planning would take longer than the query.
+    With one parameter for each of thousands of keys, parsing and planning would take longer than the query.
     """
     if connection.dialect.name == "postgresql":
         return column == any_(literal(list(keys), ARRAY(column.type)))
@@ -345,7 +344,7 @@ async def read_page(
     build: Callable[[Row[Any]], T],
     paging: Paging,
 ) -> Page[T]:
-    """Return the rows after the cursor, by time and id. Raises UnknownCursor if the cursor is none of the rows."""
+    """Return the page after the cursor, by time and id. Raises UnknownCursor if no row has the id `paging.after`."""
     is_rising = paging.order == "asc"
     keys = (table.c.created_at, table.c.id)
     if paging.after is not None:

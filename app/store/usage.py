@@ -29,7 +29,7 @@ from app.store.tables import (
 from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400
-"""Most days or models in one report; if there are more models, those with the most prompt tokens."""
+"""Most days or models in one report. If there are more models, it has the models with the most prompt tokens."""
 MOST_MODELS = 20
 
 Grouping = Literal["day", "model"]
@@ -66,7 +66,7 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
     tokens: Tokens
     """Tokens as the provider reported them."""
     price: Price | None = None
-    """Price from the price table at the time of the call, also if the cost is the one that the provider billed."""
+    """Price from the price table at the time of the call, even if `cost` is the amount that the provider billed."""
     cost: float | None = None
     status: int
     context_status: str | None = None
@@ -79,7 +79,7 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
     price_source: PriceSource | None = None
     priced_model: str | None = None
     values_kept: float | None = None
-    """Share of the exact values of a summary's messages that its text contains; None if there are none."""
+    """Share of the exact values of the summarised messages that the summary contains; None if they have none."""
     decided: DecisionRecord | None = None
     """Decision for the request; None for a summary and in a record of an earlier release."""
     made: SummaryStats | None = None
@@ -187,10 +187,10 @@ class PeriodUsage(Struct, frozen=True):
 
 
 class UsageOverview(Struct, frozen=True):
-    """A tenant's calls in the last days, for the inspector, and its models, the most prompt tokens first."""
+    """A tenant's usage in the last days, for the inspector. `models` are ordered by prompt tokens, the most first."""
 
     periods: Sequence[PeriodUsage]
-    """Days, or hours of one day, in order, without those that had no call."""
+    """Days with calls, or hours with calls of one day, in order of time."""
     models: Sequence[UsageGroup]
 
 
@@ -204,7 +204,7 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
 
 async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
     """Return a page of the conversation's records, and its sums; an empty page if the conversation is unknown. Raises
-    UnknownCursor if `after` is none of its records."""
+    UnknownCursor."""
     own = owned(usage_records, tenant, conversation_id=conversation_id)
     page = await read_page(connection, usage_records, select(usage_records).where(own), _stored, paging)
     found = await connection.execute(_sums_by_purpose(_REQUESTS).where(own).group_by(_FOR_ANSWERS))
@@ -220,7 +220,7 @@ async def read_report(
     model: str | None = None,
     by: Grouping | None = None,
 ) -> UsageReport:
-    """Add up the records of one model or all, from `since_ms` until before `until_ms` (milliseconds since 1970)."""
+    """Add up the records of one model or all models, from `since_ms` to before `until_ms` (milliseconds since 1970)."""
     table = usage_records.c
     within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
     if model is not None:
@@ -284,7 +284,7 @@ def _sum_in(row: Row[Any]) -> UsageSum:
 
 
 def add_sums(sums: Iterable[UsageSum]) -> UsageSum:
-    """Add up sums, without `requests`: one request may count in several of them."""
+    """Add up sums, without `requests`, because one request may count in several sums."""
     parts = list(sums)
     return UsageSum(**{name: sum(getattr(part, name) for part in parts) for name in SUMS})
 

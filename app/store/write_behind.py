@@ -30,12 +30,12 @@ log = structlog.get_logger("steno.store")
 SOON_SECONDS = 0.005
 """Delay of recording after an answer, so that the client's next request need not wait for it."""
 MOST_SOON = 16
-"""Most recording functions that are delayed. One more runs all of them, so that they do not pile up."""
+"""Most delayed recording functions. If there are more, all are run at once."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
 MOST_ERASED = 10_000
-"""Erasures that are remembered. If there are more during a request, no rows of the request are stored."""
+"""Most erasures that Steno remembers. If there are more during a request, no rows of the request are stored."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
 """Most queued usage records, about 1 kB each."""
@@ -45,8 +45,8 @@ BATCH = 500
 """Most conversations, and most usage records, in one transaction."""
 BATCH_HISTORIES = 50
 BATCH_BYTES = 1 << 20
-"""Most histories, and bytes of their messages, in one transaction (one history may be larger). Transactions are short
-because SQLite has one writer at a time."""
+"""Most bytes of messages in one transaction, unless it stores a single history. Transactions are short because SQLite
+has one writer at a time."""
 HISTORY_SECONDS = 5.0
 """Shortest time between two writes of a conversation's history."""
 REMEDY = (
@@ -76,7 +76,7 @@ class Queue(dict[Key, T]):
         return [(self, key, row) for key, row in self.items()]
 
     def remove(self, key: Key, row: T) -> None:
-        """Remove a row that is stored or refused. If requests were added to it meanwhile, these stay."""
+        """Remove a row that is stored or refused. Requests that were merged into it meanwhile stay queued."""
         later = self.get(key)
         if later is row:
             del self[key]
@@ -107,9 +107,9 @@ class WriteBehind:
         self.usage: Queue[UsageRecord] = Queue()
         self.histories: Queue[LatestHistory] = Queue()
         self._written: dict[Key, float] = {}
-        """Times of histories' latest writes by the monotonic clock; each is kept for `HISTORY_SECONDS`."""
+        """Monotonic times of the latest writes of histories. Entries older than `HISTORY_SECONDS` are removed."""
         self.epoch = 0
-        """Number of erasures in this process. A request stores no rows of a conversation erased since its epoch."""
+        """Number of erasures in this process. A request keeps the number from its start (see `is_erased`)."""
         self._erased: BoundedMap[Erased, int] = BoundedMap(MOST_ERASED, self._forget_erasure)
         """Epoch of each remembered erasure."""
         self._forgotten = 0
@@ -123,8 +123,8 @@ class WriteBehind:
         """Why the last flush failed; None if it succeeded. A lock that was not free in time does not count."""
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Run a recording function a little later: an agent's next request comes at once, and should not wait for the
-        recording of the last one. Methods that read the queues run it first."""
+        """Run a recording function a few milliseconds later, so that an agent's next request does not wait for it.
+        Methods that read the queues run it earlier."""
         self._soon.append(work)
         if len(self._soon) == 1:
             asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
@@ -140,7 +140,7 @@ class WriteBehind:
             except Exception:
                 log.exception("nothing was recorded of a request")
 
-    # If the queue is full, the new row is dropped and counted.
+    # These methods drop and count the new row if the queue is full.
 
     def record(self, seen: ConversationSeen) -> None:
         """Queue the conversation's state after a request."""
@@ -160,7 +160,7 @@ class WriteBehind:
         self._recorded.set()
 
     def record_history(self, history: LatestHistory) -> None:
-        """Queue a history in place of its conversation's earlier one, which goes even if the new one is dropped."""
+        """Queue a history. Remove the conversation's earlier history, even if the new one is dropped."""
         self.histories.pop(history.key, None)
         if not history.messages:
             return
@@ -213,12 +213,12 @@ class WriteBehind:
             await self._write_records()
 
     async def flush(self, *, first: Key | None = None, everything: bool = False) -> None:
-        """Write the queued requests, usage records, and one batch of histories: that of the conversation `first`, and
-        those that are due. `everything`: write all histories."""
+        """Write the queued requests, usage records, and one batch of histories: first the history of the conversation
+        `first`, then due histories. With `everything`, write all histories."""
         self.catch_up()
         while True:
             # Choose the histories before the conversations are written: a history needs its conversation's row.
-            # Compress them before the lock, so that no other task waits for that.
+            # Compress them before the lock, so that no other task waits for the compression.
             due = [*self.histories] if everything else self.due_histories()
             batch = self._next_histories([first, *due] if first and first in self.histories else due)
             await asyncio.to_thread(lambda: [history.row for history in batch])  # noqa: B023 - awaited here
@@ -272,7 +272,7 @@ class WriteBehind:
                     log.warning("record not stored", reason=reason, times=times)
 
     async def _write_histories(self, batch: Sequence[LatestHistory]) -> None:
-        """Store the histories that are still queued: a later one may have replaced one of them."""
+        """Store the histories that are still queued. A later history may have replaced an earlier one."""
         still = [entry for entry in self.histories.entries() if entry[2] in batch]
         if await self._store(still):
             self._log_dropped_history("the database refused it")
