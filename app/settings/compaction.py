@@ -118,7 +118,8 @@ class CompactionSettings(Section):
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
-    """Seconds that a request waits for a summary. Then it goes on without the summary, which Steno still finishes.
+    """Seconds that a request waits for a summary. Then Steno sends it without the summary, and still finishes the
+    summary.
 
     Steno cannot keep a plain answer alive meanwhile: stay below the idle timeout of proxies on the way. If a client
     announces its timeout (`x-stainless-read-timeout`), its request waits at most 80 % of that, unless Steno keeps its

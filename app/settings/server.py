@@ -112,7 +112,7 @@ class LimitSettings(Section):
 
     A larger body gets 413; a compressed body counts decompressed. While open bodies take four times this size, further
     requests get 503 with `retry-after`. The provider's own limit is 32 MB in Messages, else 50 MB (Bedrock 20 MB,
-    Vertex 30 MB). Above 0.8 of it, Steno omits old pictures and files.
+    Vertex 30 MB). Above 0.8 of it, Steno masks the oldest media and used tool results.
     """
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
     """Memory for cached conversations; the least recently used ones leave first.
@@ -271,7 +271,7 @@ class StorageSettings(Section):
     doctor` use `.run/` of the checkout. The secret of a SQLite file is `steno.secret` beside it: back up both.
     """
     timeout_seconds: Seconds = 0.25
-    """Seconds that a request waits for one database call before it goes on without stored summaries.
+    """Seconds that a request waits for one database call. Then Steno serves it without stored summaries.
 
     Time while the process itself is busy does not count.
     """
