@@ -65,6 +65,7 @@ def test_no_sentence_is_split_and_one_message_leaves_room_for_others() -> None:
         ("e.g. this. Then that!  Done?", ["e.g. this.", "Then that!", "Done?"]),
         ("好的。请不要推送。谢谢", ["好的。", "请不要推送。", "谢谢"]),
         ("Rules:\n- tabs\n- no dots\nThanks", ["Rules:\n- tabs\n- no dots", "Thanks"]),
+        (f"Rules:\n- {'x' * 260}\n- {'y' * 260}", ["Rules:", f"- {'x' * 260}", f"- {'y' * 260}"]),
         (f"{'long ' * 12}and so\nit goes on. Next.", [f"{'long ' * 12}and so\nit goes on.", "Next."]),
     ],
 )  # fmt: skip
