@@ -30,7 +30,7 @@ LINES = {
     "app/tokens": 1_997,
     "app/formats": 6_283,
     "tests": 49_963,
-    "lab": 8_715,
+    "lab": 8_800,
 }
 """Lines of Python by folder, at most."""
 FILES = 167
