@@ -1,1 +1,1 @@
-"""HTTP server and client code, written here because libraries were several times slower."""
+"""HTTP server and client. Much of the code replaces library code that was several times slower."""

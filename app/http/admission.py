@@ -1,9 +1,9 @@
 """Admission: checks of a request's head before the body is read.
 
-1. Headers: not too many, and none whose name some servers read as another header.
-2. Path: no `.` or `..` segments, however they are encoded.
+1. Headers: limited in number and size, and no name that some servers read as another header.
+2. Path: no `.` or `..` segment in any encoding.
 3. Host and origin (`HostPolicy`): the host check stops DNS rebinding, and the origin check stops other sites' pages.
-4. Hops: no loop through this Steno, and not too many other Stenos.
+4. Hops: no loop through this Steno instance, and a limited number of other instances.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ HEADER_BYTES = 32_768
 """Maximum bytes of all header names and values of a request."""
 MOST_DECODINGS = 5
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""A path without any of these bytes contains no dot segment, in any encoding."""
+"""Bytes outside a harmless set. A path without them contains no dot segment in any encoding."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 MOST_HOPS = 16
-"""Maximum hops of a request. A loop through a load balancer may pass every replica once before it is detected."""
+"""Maximum number of hops. A loop through a load balancer may pass every replica once until one finds its own name."""
 
 ANY = "*"
 
@@ -46,15 +46,15 @@ NOT_IN_PUBLIC_DNS = (
     ".local",  # RFC 6762: mDNS, and Kubernetes' cluster.local
     ".home.arpa",  # RFC 8375
     ".internal",  # reserved by ICANN for private use
-    ".svc",  # Kubernetes' short form; if it were registered, every cluster would break
+    ".svc",  # Kubernetes' short form. It is not reserved, but its registration would break every cluster.
 )
-"""Domains without public registration, so that the page of an attacker cannot rebind their names."""
+"""Domains that cannot be registered publicly. DNS rebinding needs a name that the attacker controls."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Origin schemes of installed programs. Web pages cannot have them, and a browser sends `null` for a local file."""
+"""Origin schemes of installed programs. Web pages cannot have them: for a local file, browsers send `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Types of bodies, except uploads, that a page can send to any server without a CORS preflight."""
+"""Content types, except uploads, that a page can send to any server without a CORS preflight; empty for no type."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -62,7 +62,7 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 def check_headers(headers: Headers) -> None:
-    """Raise `HeadersTooLarge`, or `InvalidRequest` for a name that some servers read as another header."""
+    """Raise `HeadersTooLarge`, or `InvalidRequest` for a header name that some servers read as another name."""
     if len(headers) > HEADER_COUNT:
         over = shown(headers[HEADER_COUNT][0])
         raise HeadersTooLarge(
@@ -104,7 +104,7 @@ def leaves_its_place(path: bytes) -> bool:
 
 
 def check_hops(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> None:
-    """Raise `LoopDetected` for a request that passed this instance before, or too many other ones."""
+    """Raise `LoopDetected` if the request has passed this instance before, or more than `MOST_HOPS` instances."""
     hops = hops_in(headers)
     if instance in hops:
         raise LoopDetected(
@@ -125,8 +125,8 @@ class BytesInFlight:
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts bytes of one request, until the block ends. It raises `TooManyBytesInFlight`
-        after it has counted them."""
+        """Yield a function that adds bytes of one request to the total until the block ends. It raises
+        `TooManyBytesInFlight` if the total exceeds the limit."""
         own = 0
 
         def count(size: int) -> None:
@@ -156,7 +156,7 @@ class HostPolicy:
     def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
         """Check the requested host, and return it with its port. Raises `InvalidRequest` or `HostNotAllowed`.
 
-        Return None for an HTTP/1.0 request without a host, which no browser sends.
+        Return None for an HTTP/1.0 request without a host. Browsers send no such request.
         """
         sent = [value for name, value in headers if name == b"host"]
         if len(sent) > 1:
@@ -172,8 +172,8 @@ class HostPolicy:
     def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
         """Check and return the origin; None if the request has none. Raises `OriginNotAllowed`.
 
-        `stored`: the path serves stored data, even without a key. Only Steno's own pages and the origins in the
-        settings may read it; other paths accept all pages of this machine.
+        `stored`: the path serves stored data, maybe without a key. Only Steno's own pages and the origins in the
+        settings may then call it. Other paths also accept all pages of this machine.
         """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:
@@ -231,7 +231,7 @@ def _is_of_this_machine(origin: str) -> bool:
 
 def check_type(headers: Headers, *, json_only: bool) -> None:
     """Raise `UnsupportedMediaType` for a body type that a page may send without a CORS preflight. `json_only`: accept
-    JSON types only. Requests with a key in a header need no such check."""
+    JSON types only. Requests with a key in a header need no check, because the key causes a preflight."""
     if not any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers
     ):
@@ -253,7 +253,7 @@ def is_preflight(method: str, headers: Headers) -> bool:
 
 
 def preflight_headers(headers: Headers) -> Headers:
-    """Build the answer to an allowed page's preflight: grant all requested methods and headers."""
+    """Return the headers that answer an allowed page's preflight. They grant all requested methods and headers."""
     answer: Headers = [(b"access-control-max-age", b"600")]
     for asked, granted in (
         (b"access-control-request-method", b"access-control-allow-methods"),
@@ -265,7 +265,7 @@ def preflight_headers(headers: Headers) -> Headers:
 
 
 def shared_with(origin: bytes) -> Headers:
-    """Build the CORS headers that let a page read an answer and its headers, without credentials."""
+    """Return the CORS headers that let a page read an answer and its headers, but not send cookies."""
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", b"*"),
@@ -282,12 +282,12 @@ def authority_of(target: bytes) -> bytes | None:
 
 
 def is_private(name: str) -> bool:
-    """True for a name that cannot be in public DNS, so that no attacker can point it to this address."""
+    """True for a name that cannot be in public DNS, where an attacker could point it to Steno's address."""
     return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
 
 
 def is_loopback_name(name: str) -> bool:
-    """True for a loopback address, `localhost` or a name below it."""
+    """True for a loopback address, `localhost` or one of its subdomains."""
     if fits_host(name, (".localhost",)):
         return True
     try:
@@ -319,7 +319,7 @@ def _is_whole(name: str) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """True for an IP address; the last label of a host name is never a number."""
+    """True for an IP address. It has a colon or ends with a number, and no host name does."""
     return ":" in name or name.rpartition(".")[2].isdecimal()
 
 

@@ -1,4 +1,4 @@
-"""Requests and their answers on the server's side: `Cycle`, and helpers that read the body and write the answer."""
+"""Requests of clients and their answers: `Cycle`, and helpers that read the body and write the answer."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ CONNECTION = "steno.connection"
 """Scope key: the request's `Cycle`, if Steno's own protocol serves it."""
 
 KNOWN = "steno.known_head"
-"""Scope key: values derived only from a request head that this connection has sent before. See `KnownHead`."""
+"""Scope key: dict that is shared by all requests of a connection with the same head (see `KnownHead`). It caches values
+that depend on nothing but the head."""
 AUTHORITY = "steno.authority"
-"""Scope key: the host in a request target that is an absolute URL; None for a path. The server sets it."""
+"""Scope key: the host in a request target that is an absolute URL; None for a path."""
 HANDSHAKE = "steno.handshake"
-"""Scope key: true if the request asks for a WebSocket. The server sets it, and removes the offer from the headers."""
+"""Scope key: True if the request asks for a WebSocket. The headers in the scope lack this offer."""
 JOINED = 65_536
-"""Maximum bytes of a body written in one piece with its head: the copy costs less than a second write."""
+"""Maximum bytes of a body that is written together with its head. To copy it costs less than a second write."""
 CLOSES = b"connection: close\r\n"
 
 
 class Cycle(RequestResponseCycle):
-    """Request and its answer. Unlike uvicorn's cycle it checks all headers at once, and can send the answer's head
+    """Request and its answer. Unlike uvicorn's cycle, it checks all headers of the answer at once, and can send them
     together with the next piece of the body."""
 
     logger = logging.getLogger("uvicorn.error")
@@ -69,7 +70,7 @@ class Cycle(RequestResponseCycle):
         self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # bytes if it arrived with its head
 
     def whole_body(self) -> bytes | None:
-        """Return the body, once, if all of it has arrived: far cheaper than `receive` with its timeout."""
+        """Take the body if all of it has arrived; None otherwise. `receive` with a timeout is far slower."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         if self.flow.read_paused:  # Taking the body makes room, as in `receive`.
@@ -127,7 +128,7 @@ class Cycle(RequestResponseCycle):
         return b"%b%b\r\n" % (STATUS_LINE[status], lines)
 
     def _frame(self, name: bytes, value: bytes) -> bool:
-        """Read how the body is framed from a header. Return True if the header asks to close the connection."""
+        """Set the body's framing if this header says it. Return True if the header asks to close the connection."""
         if name == b"content-length" and self.chunked_encoding is None:
             self.expected_content_length, self.chunked_encoding = int(value), False
         elif name == b"transfer-encoding" and value.lower() == b"chunked":
@@ -168,8 +169,7 @@ class ClientDisconnected(Exception):
 
 class AbortedAnswer(Exception):
     """Raised when the provider's answer broke off. The server then closes the connection without ending the answer,
-    because the client would take a clean end for a complete answer.
-    """
+    because the client would take a clean end for a complete answer."""
 
 
 def peer_of(scope: Scope) -> str:
@@ -185,7 +185,7 @@ async def read_body(
     count: Callable[[int], None] = lambda _: None,
     connection: Cycle | None = None,
 ) -> bytes:
-    """Return the whole body. `count` is called with the number of bytes, and may raise.
+    """Return the whole body. `count`: called with the size of each piece; may raise.
 
     Raises `BodyTooLarge` (before the body is read, if the headers announce its length), `RequestTimedOut` or
     `ClientDisconnected`.
@@ -259,14 +259,14 @@ def _date(second: int) -> bytes:
 
 
 SIGNATURE = "steno.signature"
-"""Scope key: headers that Steno adds to every answer."""
+"""Scope key: the request's `Signature`."""
 
 
 class Signature:
     """Headers that Steno adds to an answer: the request's id, the date, the server, and CORS headers."""
 
     def __init__(self, request_id: str, shared: Headers, began: Callable[[int], None]) -> None:
-        """`shared`: CORS headers for the page; `began`: called with the answer's status."""
+        """`shared`: CORS headers for the page; `began`: called with the status when the answer begins."""
         self.shared = shared
         self._request_id = request_id.encode()
         self._began = began
@@ -329,6 +329,6 @@ class ClientAnswer:
         await self.end(body)
 
     async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
-        """Send an error. `body`: the error in the request's format; None for OpenAI's."""
+        """Send an error. `body`: the error in the request's format; None for OpenAI's format."""
         body = error.envelope if body is None else body
         await self.whole(error.status, [*error.headers, *(headers or [])], body)

@@ -1,4 +1,4 @@
-"""Connections to a provider, and exchanges on them: one request, and its answer as it arrives."""
+"""Connections to a provider. An exchange is one request on a connection, with its answer as it arrives."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from app.http.http1 import AnswerReading, GarbledAnswer, WrittenHead, unsendable
 IDLE_SECONDS = 30.0
 """Seconds until an idle connection is closed."""
 MOST_UNREAD = 128 << 10
-"""Maximum bytes of an answer that wait for the reader; above that, reading from the network pauses."""
+"""Unread bytes of an answer above which reading from the network pauses."""
 AT_ONCE = 64 << 10
 """Maximum bytes of one read from the network, and of one chunk for the reader."""
 MOST_PARTS = 4_096
-"""Maximum parts that wait: each part is a Python object, and one read can bring 10,000 parts of one byte each."""
+"""Number of unread parts above which reading pauses. Each is a Python object, and one read can bring 10,000 of them."""
 JOINED = 64 << 10
-"""Maximum bytes of a body written together with its head: the copy costs less than a second write."""
+"""Maximum bytes of a body that is written together with its head. To copy it costs less than a second write."""
 
 NEVER = math.inf
 _TICK = 0.001
@@ -34,17 +34,17 @@ class Timeouts(Struct, frozen=True):
     connect: float
     first_byte: float
     between_bytes: float
-    """Longest wait for more of an answer, or until the provider accepts more of a request."""
+    """Longest wait for more bytes of an answer, and for the provider to accept more bytes of a request."""
 
 
 class _Stalled(Exception):
-    """Raised when the provider sent or accepted nothing until the deadline."""
+    """Fault of an exchange: the provider sent or accepted nothing until the deadline."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection. It calls `freed` when it can be reused, and `lost` (maybe twice) when it is closed.
+    """Connection to a provider. It calls `freed` when it can be reused, and `lost` (maybe twice) when it is closed.
 
-    `room` is the read buffer. It is empty after each read, so all connections of a loop can share it.
+    `room`: read buffer. Its bytes are parsed directly after each read, so all connections of a loop can share it.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self.deadline = NEVER
         """End of the wait for the provider, by the loop's clock. Only `expire_at` may set an earlier time."""
         self.used = False
-        """True if the connection carried an exchange before."""
+        """True once an exchange is complete and the connection can be reused."""
         self.is_full = False
         """True if the transport's write buffer is full."""
         self._room, self._freed, self._lost = room, freed, lost
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, *pieces: bytes) -> None:
-        if self._transport.is_closing():  # uvloop's transport would raise, and a new exchange must learn of the end.
+        if self._transport.is_closing():  # uvloop's transport would raise here. The exchange gets the error instead.
             self._ended(ConnectionResetError("It was closed already."))
         elif len(pieces) == 1:
             self._transport.write(pieces[0])
@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline, by the loop's clock. A timer that fires earlier stays: it checks the deadline then."""
+        """Set the deadline, by the loop's clock. A timer that fires earlier stays: it is then set again."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)
@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.exchange is not None:
             self.exchange.received(self._room[:nbytes])
         else:
-            self.abort()  # Bytes without a request would be read as the answer to the next one.
+            self.abort()  # Otherwise these bytes would be read as the answer to the next request.
 
     def eof_received(self) -> None:
         self._ended(None)
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class UpstreamExchange:
-    """One request and its answer. It uses the connection alone until the answer is complete or closed."""
+    """One request and its answer. Until the answer is complete or closed, no other exchange uses the connection."""
 
     __slots__ = ("_connection", "_fault", "_reading", "_timeouts", "_waiter", "_written", "headers", "status")
 
@@ -207,8 +207,8 @@ class UpstreamExchange:
         self.status, self.headers = reading.status, reading.headers
 
     async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
-        """Return the unread part of the body, without taking it. Wait at most `seconds` until it is longer than
-        `beyond` bytes. Raises the upstream errors."""
+        """Return the unread part of the body, without taking it. If it has at most `beyond` bytes, first wait for more,
+        at most `seconds`. Raises the upstream errors."""
         reading = self._reading
         if reading.unread <= beyond and not reading.complete:
             timer = self._connection.loop.call_later(seconds, self.wake)
@@ -230,7 +230,7 @@ class UpstreamExchange:
 
     async def read_ahead(self, most: int, *, raises: bool = True) -> tuple[bytes, bool]:
         """Wait for the body, up to `most` bytes. Return the bytes, which remain unread, and True if they are the whole
-        body. Raises the upstream errors; if `raises` is false, the next reader gets them."""
+        body. Raises the upstream errors, or leaves them to the next reader if `raises` is false."""
         reading, body = self._reading, bytearray()
         if reading.complete and reading.unread <= most:
             return b"".join(reading.parts), True
@@ -282,7 +282,7 @@ class UpstreamExchange:
         self.wake()
 
     def ended(self, error: Exception | None) -> None:
-        """Handle the closed connection; for some answers this is the regular end."""
+        """Handle the end of the connection. It also ends an answer without a length."""
         if error is None:
             try:
                 self._reading.end()
@@ -301,7 +301,7 @@ class UpstreamExchange:
             self._waiter.set_result(None)
 
     async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
-        """Send a body in pieces, as they arrive. If the provider refuses early, stop: the connection is not reused."""
+        """Send the pieces of a body as they arrive. Stop if the provider refuses the request before the body's end."""
         head, length = written
         self._connection.write(head)
         try:
@@ -329,7 +329,7 @@ class UpstreamExchange:
         return True
 
     async def _is_refused(self) -> bool:
-        """Wait until more can be written. Return True if the provider has already answered, so that more is useless."""
+        """Wait until more of the body can be written. Return True if the provider already refused it or answered."""
         reading = self._reading
         while True:
             if reading.complete or (reading.arrived and (reading.status >= 400 or self._fault is not None)):
@@ -339,7 +339,7 @@ class UpstreamExchange:
             await self._something(self._timeouts.between_bytes)
 
     async def _something(self, seconds: float) -> None:
-        """Wait for any event: new bytes, space in the write buffer, or the end. Raises the upstream errors."""
+        """Wait for new bytes, space in the write buffer or the connection's end. Raises the upstream errors."""
         if self._fault is not None:
             raise self._error(self._fault) from self._fault
         connection = self._connection
@@ -350,7 +350,7 @@ class UpstreamExchange:
         finally:
             self._waiter = None
             if connection.exchange is self:
-                connection.deadline = NEVER  # The reader has no deadline.
+                connection.deadline = NEVER  # The client may read slowly.
 
     def _error(self, fault: Exception) -> StenoError:
         if isinstance(fault, _Stalled):

@@ -1,7 +1,7 @@
 """Credentials: API keys in headers and queries, and proxy headers with the address of a client.
 
-Any client can send proxy headers. Steno trusts them only from the proxies in the settings. From any other peer they
-only show that the peer forwards the request for another client.
+Any client can send proxy headers. Steno trusts their values only if a proxy in the settings sends them. From any other
+peer, such a header only shows that the request may be of another client.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ KEYS = frozenset(
         b"x-goog-api-key",  # Gemini
         b"ocp-apim-subscription-key",  # Azure API Management
         b"apikey",  # Kong
-        b"cf-aig-authorization",  # Cloudflare's AI gateway; the following are of other gateways
+        b"cf-aig-authorization",  # Cloudflare's AI gateway; the headers below are of other gateways
         b"helicone-auth",
         b"x-litellm-api-key",
         b"x-portkey-api-key",
     }
 )
-"""Headers with secret keys of callers."""
+"""Headers with secret keys of clients."""
 ACCOUNTS = frozenset({b"openai-organization", b"openai-project", b"x-goog-user-project"})
 """Headers that choose the account to bill, among the accounts of the key."""
 CREDENTIALS = KEYS | ACCOUNTS
 
 QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"subscription-key"} | KEYS)
-"""Query parameters with keys: those of Gemini, Azure API Management, OAuth and gateways."""
+"""Query parameters with keys: of Gemini, Azure API Management, OAuth and gateways, and the names of the headers."""
 
 _BEARER = re.compile(rb"\Abearer(\s+|\Z)", re.IGNORECASE)
 _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-key": b"Api-Key"}
@@ -50,7 +50,7 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[
 
 
 def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """True if a header holds a key. A web page cannot send one without a CORS preflight."""
+    """True if a header holds a key. A web page cannot send a key header without a CORS preflight."""
     return any(name in KEYS and without_scheme(value.strip()) for name, value in headers)
 
 
@@ -90,9 +90,9 @@ TOLD_BY_PROXIES = frozenset(
     b" cf-iplatitude cf-iplongitude cf-pseudo-ipv4 cf-ray cf-region cf-visitor cf-worker"
     b" fastly-client fastly-client-ip fastly-ff fastly-ssl fly-client-ip fly-region".split()
 )
-"""Headers in which proxies name a request's client, its route and its signed-in user."""
+"""Headers in which proxies describe a request's client, route or signed-in user."""
 TOLD_BY_PROXIES_PREFIXES = (
-    # Not all of cf-: cf-aig- is for Cloudflare's AI gateway as an upstream.
+    # Not all of `cf-`, because clients send `cf-aig-` headers to Cloudflare's AI gateway as an upstream.
     *b"x-forwarded- x-original- x-envoy- x-appengine- x-azure- cf-access- cloudfront- x-auth-request- x-amzn-oidc-"
     b" x-goog-authenticated-user- x-goog-iap- x-ms-client-principal x-vercel-".split(),
 )
@@ -112,10 +112,10 @@ def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
 
 
 def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> bool:
-    """True if the caller is certainly on this machine.
+    """True if the client is certainly on this machine.
 
-    If the peer is a trusted proxy, its headers must name a loopback client: the last address that is not such a proxy.
-    If both headers are present, both must name one, because a proxy may set one and forward the other unchanged.
+    A trusted proxy must name a loopback client in `x-forwarded-for` or `forwarded`. If both headers are present, both
+    must name a loopback client, because a proxy may set one of them and forward the client's other header unchanged.
     """
     address, listed = read_address(peer), list(headers)
     if address is None:
@@ -129,7 +129,7 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
 def client_of(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> str:
     """Return the client's IPv4 address, or the /64 network of its IPv6 address; empty if unknown.
 
-    It is the peer's, unless the peer is a trusted proxy whose headers name one client unambiguously.
+    This is the peer's address, unless the peer is a trusted proxy whose headers name one client unambiguously.
     """
     address = read_address(peer)
     if address is not None and _is_in(address, trusted):
@@ -152,7 +152,7 @@ def read_address(named: str) -> Address | None:
 
 
 def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
-    """Return the chain of addresses in `x-forwarded-for` and the one in `forwarded`, if present."""
+    """Return a chain of addresses for each of `x-forwarded-for` and `forwarded` that is present."""
     listed, ways = list(headers), []
     if sent := [value for name, value in listed if name == b"x-forwarded-for"]:
         ways.append(b",".join(sent).decode("latin-1").split(","))
@@ -162,7 +162,7 @@ def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
 
 
 def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
-    """Return the last address that is not a trusted proxy; the first address if all are, None if it is invalid."""
+    """Return the last address that is not a trusted proxy, or None if it is invalid; the first if all are trusted."""
     address = None
     for named in reversed(way):
         address = read_address(named)
@@ -172,7 +172,7 @@ def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
 
 
 def _forwarded_for(value: str) -> list[str]:
-    """Return the values of `for` in the elements of a Forwarded header; empty for an element without one."""
+    """Return the `for` value of each element of a Forwarded header; empty for an element without this value."""
     return [found[1] if (found := _FOR.search(element)) else "" for element in value.split(",")]
 
 

@@ -1,7 +1,7 @@
-"""Encodings: decodes a body's `content-encoding` piece by piece, without input or output.
+"""Decoder for bodies with a `content-encoding`. It performs no I/O.
 
-A few bytes may decode to very many, so pieces are decoded on demand, up to the caller's maximum. The window of zstd is
-at most 8 MiB (RFC 9659): frames that need more memory are not decoded.
+A few bytes may decode to very many, so pieces are decoded on demand, up to the caller's maximum. zstd frames that need
+a window of more than 8 MiB are refused (RFC 9659).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ else:
 PIECE_BYTES = 65_536
 """Maximum decoded bytes of one piece."""
 MOST_MEMBERS = 1_000
-"""Maximum gzip members or zstd frames of one body; the size limits do not count empty ones."""
+"""Maximum number of gzip members or zstd frames in one body. Empty ones decode to nothing, so size limits miss them."""
 _WINDOW_LOG = 23
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
 class UndecodableBody(Exception):
-    """Raised for a body that is cut off, or is not in the encoding that its headers name."""
+    """Raised for a body that is cut off or does not have the declared encoding."""
 
 
 class DecodedTooLarge(Exception):
@@ -74,7 +74,7 @@ KINDS: dict[str, Callable[[], Decompressor]] = {
 
 
 def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the encoding of a body: empty if it has none, and several joined by a comma."""
+    """Return the encoding of a body; empty if it has none. Commas join several encodings."""
     sent = b",".join([value for name, value in headers if name == b"content-encoding"]).decode("latin-1").lower()
     return ",".join(name for part in sent.split(",") if (name := part.strip()) not in ("", "identity"))
 
@@ -84,7 +84,7 @@ def decoded(data: bytes, encoding: str, at_most: int) -> Iterator[bytes]:
     bytes. Raises `UndecodableBody` and `DecodedTooLarge`."""
     inner: Decompressor | None = None
     left, members = at_most, 0
-    # In slices, because the decompressor copies its unused input with each piece. The last slice is empty.
+    # Feed slices, because the decompressor copies its unused input with each piece. The last slice is empty.
     for start in range(0, len(data) + PIECE_BYTES, PIECE_BYTES):
         unread, is_last = data[start : start + PIECE_BYTES], start >= len(data)
         while True:

@@ -1,7 +1,7 @@
 """Headers of requests to providers and of their answers. Names are in lower case; order and repeats are kept.
 
-Every request to a provider lists in `steno-hops` the instances that it passed, this one last. A request that comes back
-is refused (`admission.check_hops`). Hops need no trust: a client that invents them only has its own request refused.
+In every request to a provider, `steno-hops` lists the Steno instances that the request has passed, this instance last.
+A request that comes back is refused (`admission.check_hops`). A client that invents hops can only harm its own request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Headers = list[tuple[bytes, bytes]]
 
 EVENT_STREAM = "text/event-stream"
 HOPS = b"steno-hops"
-"""Header with the hops. It has no prefix `x-context-`, because earlier releases do not forward those headers."""
+"""Header with the hops. It does not begin with `x-context-`, because earlier releases do not forward such headers."""
 _INSTANCE = re.compile(rb"[0-9a-f]{16}")
 _REQUEST = re.compile(rb"req_[0-9a-f]{24}")
 
@@ -28,7 +28,7 @@ HOP_BY_HOP = frozenset(
 NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
 NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_PREFIXES, PREFIX)
 NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
-"""Headers that are not forwarded if Steno is to read the answer."""
+"""Headers that are not forwarded if Steno has to read the answer."""
 SUMMARY_CALL = (CALL, b"summary")
 FOR_OTHER_PROVIDERS = {CALL, HOPS} | frozenset(
     b"accept accept-encoding content-encoding content-length content-type user-agent range"
@@ -46,9 +46,8 @@ NOT_RETURNED = HOP_BY_HOP | frozenset(
     b" x-accel-redirect x-litespeed-location x-lighttpd-send-file x-lighttpd-send-tempfile x-reproxy-url"
     b" x-sendfile x-sendfile2".split()
 )
-"""Headers of providers that would affect all of Steno's host.
-
-`set-cookie` is returned: it does no harm, because cookies are not forwarded to providers.
+"""Headers of providers that clients do not get: they concern a connection, all of Steno's host, or a server in front of
+Steno. `set-cookie` is returned. It does no harm, because Steno does not forward cookies to providers.
 """
 NOT_RETURNED_CHANGED = NOT_RETURNED | {b"content-length"}
 """Headers that are not returned if Steno changes the body."""
@@ -78,10 +77,10 @@ FAMILIES = (*NOT_FORWARDED_PREFIXES, *b"accept- access-control- content- if- pro
 
 
 def shadowed_by(name: bytes) -> bytes | None:
-    """Return the header that some servers would read, because they treat underscores as hyphens.
+    """Return the hyphenated form of a name with underscores, if Steno or HTTP gives it a meaning; None otherwise.
 
-    Return None if that header has no meaning to Steno or HTTP. Otherwise a client could use underscores to get a
-    header past Steno's rules.
+    Some servers treat underscores as hyphens, so that a client could use underscores to get a header past Steno's
+    rules.
     """
     hyphenated = name.replace(b"_", b"-")
     known = hyphenated in WITH_A_MEANING or hyphenated.startswith(FAMILIES)
@@ -97,7 +96,7 @@ def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
 
 
 def forwarded(headers: Headers, read_here: bool) -> Headers:
-    """Return the client's headers for the provider. `read_here`: ask for an uncompressed answer, which Steno reads."""
+    """Return the client's headers for the provider. `read_here`: Steno reads the answer and needs it uncompressed."""
     dropped = NOT_FORWARDED_READ if read_here else NOT_FORWARDED
     if named := _named_by_connection(headers):
         dropped |= named
@@ -112,9 +111,9 @@ def forwarded(headers: Headers, read_here: bool) -> Headers:
 
 
 def for_summary(headers: Headers) -> Headers:
-    """Return the caller's headers for a summary call: credentials and routing, without headers about the request.
+    """Return the client's headers for a summary call: credentials and routing, without headers about the client's body.
 
-    The hops are left out, because the call begins at this Steno.
+    The hops are left out, because the call begins at this instance.
     """
     kept = [
         (name, value)
@@ -138,8 +137,8 @@ def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Hea
 def returned(
     headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
 ) -> Headers:
-    """Return the provider's headers for the client, followed by `own`. `x-context-*` headers of the provider are left
-    out, unless it is another Steno and `own` is empty. `body_changed`: leave out the length, too."""
+    """Return the provider's headers for the client, followed by `own`. Leave out the provider's `x-context-*`
+    headers, unless it is another Steno and `own` is empty. `body_changed`: leave out the content length, too."""
     listed = list(headers)
     prefixes = NOT_RETURNED_PREFIXES if not own and are_of_steno(listed) else (*NOT_RETURNED_PREFIXES, PREFIX)
     dropped = NOT_RETURNED_CHANGED if body_changed else NOT_RETURNED
@@ -151,7 +150,7 @@ def returned(
 
 
 def are_of_steno(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """True if these headers are the answer of another Steno."""
+    """True if these are the headers of an answer from another Steno."""
     for name, value in headers:
         if name == REQUEST_ID:
             return _REQUEST.fullmatch(value) is not None
@@ -191,13 +190,13 @@ def written(headers: Headers) -> bytes:
 def for_other_providers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the headers that may go to a provider with the operator's key. Names must be in lower case.
 
-    All others are left out, because a caller's headers may hold a secret under any name.
+    All other headers are left out, because a client may send a secret under any name.
     """
     return [(n, v) for n, v in headers if n in FOR_OTHER_PROVIDERS or n.startswith(FOR_OTHER_PROVIDERS_PREFIX)]
 
 
 def new_instance() -> bytes:
-    """Return a random name for this running Steno."""
+    """Return a random name for this process of Steno."""
     return secrets.token_hex(8).encode()
 
 

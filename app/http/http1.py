@@ -1,7 +1,7 @@
-"""HTTP/1.1 towards providers: writes heads of requests and reads answers. It does no input or output.
+"""HTTP/1.1 messages of providers: serialises request heads and parses answers. It performs no I/O.
 
-The parser is llhttp in its strictest mode, by httptools. It refuses bare line feeds, folded headers, spaces in a
-chunk's size, several lengths, and a length with a transfer encoding. This module adds limits and checks.
+The parser is llhttp in its strictest mode, from httptools. It refuses bare line feeds, folded headers, spaces in a
+chunk's size, repeated content lengths, and a content length with a transfer encoding. This module adds more checks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SAYS_ITS_LENGTH = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 """Methods that change nothing, so that a request may be sent twice (RFC 9110, section 9.2)."""
 LONGEST_HEAD = 100 << 10
-"""Maximum bytes of headers, and of bytes in a row without any of the body: interim answers, trailers, extensions."""
+"""Maximum bytes of headers, and of consecutive bytes outside the body (interim answers, trailers, chunk extensions)."""
 MOST_INTERIM = 32
 """Maximum number of interim answers, such as 103, before the final one."""
 
 
 WrittenHead = tuple[bytes, int | None]
-"""Request line and headers with the blank line after them, and the body's length in bytes; None if it is chunked."""
+"""Bytes of the request line, the headers and the blank line; and the body's length in bytes, None if it is chunked."""
 
 
 class RequestHead:
@@ -41,7 +41,7 @@ class RequestHead:
         host: bytes,
         headers: Sequence[tuple[bytes, bytes]],
     ) -> None:
-        """`host` becomes the first header. Raises `UpstreamDisconnected` for bytes that would change the message."""
+        """`host` becomes the first header. Raises `UpstreamDisconnected` for bytes that could begin another header."""
         _check(method, target, headers)
         self._line = b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, host)
         self._rest = b"".join([b"%b: %b\r\n" % header for header in headers])
@@ -51,8 +51,8 @@ class RequestHead:
         self.is_safe = method in _SAFE
 
     def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
-        """Return the head for this body, with a length or transfer encoding if the headers have no length. Raises
-        `UpstreamDisconnected` if they have a wrong one."""
+        """Return the head for a body. If the headers have no content length, add it or a transfer encoding. Raises
+        `UpstreamDisconnected` if their content length is wrong."""
         line, rest, length = self._line, self._rest, _length(self._given, content)
         if self._given:
             pass
@@ -66,8 +66,8 @@ class RequestHead:
 
 
 def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Check all names at once, and all values: without the allowed bytes, nothing may remain. Raises
-    `UpstreamDisconnected`."""
+    """Raise `UpstreamDisconnected` for invalid bytes. To be fast, remove the allowed bytes from all names together, and
+    from all values: nothing may remain."""
     names = [method]
     names += [name for name, _ in headers]
     values = b"".join([value for _, value in headers])
@@ -80,7 +80,7 @@ def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]])
     ):
         raise unsendable("It holds bytes that end a line or a word.")
     for name in names:
-        # Steno sets these two. A second one could be read differently behind the provider's load balancer.
+        # Steno sets these headers. A provider's load balancer and its servers could read a repeated one differently.
         if len(name) in (4, 17) and name.lower() in (b"host", b"transfer-encoding"):
             raise unsendable("It names a host or an encoding of its own.")
 
@@ -106,11 +106,11 @@ def unsendable(why: str) -> UpstreamDisconnected:
 
 
 class GarbledAnswer(Exception):
-    """Raised for bytes that are not a valid answer."""
+    """Raised for bytes that are no valid HTTP answer."""
 
 
 class AnswerReading:
-    """Parser of one answer. Bytes after the end of the answer only make the connection unusable."""
+    """Parser of one answer. Bytes after the end of the answer raise no error; the connection is then not reused."""
 
     status = 0
     began = False
@@ -121,19 +121,19 @@ class AnswerReading:
     reusable = False
     """True if the connection can be used again once the answer is complete."""
     unread = 0
-    """Bytes of the body that were not taken yet."""
+    """Number of bytes in `parts`: the body that the reader has not taken yet."""
     _interim = 0
     _bare = 0
-    """Bytes since the last byte of the body."""
+    """Number of bytes received since the last byte of the body."""
 
     def __init__(self, *, to_head: bool = False) -> None:
-        """`to_head`: the request is HEAD, so that the answer has no body."""
+        """`to_head`: the request is HEAD, so its answer has no body."""
         self.headers: list[tuple[bytes, bytes]] = []
         """Headers in the provider's order, with repeats. Names are in lower case."""
         self.parts: list[bytes] = []
         self._fields: list[tuple[bytes, bytes]] = []
         self._to_head = to_head
-        # A built-in as callback saves a Python call for each of maybe hundreds of parts. HEAD ignores all parts.
+        # A built-in as callback saves a Python call for each part of the body. For HEAD, `len` ignores the parts.
         self.on_body: Callable[[bytes], object] = len if to_head else self.parts.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
@@ -164,7 +164,7 @@ class AnswerReading:
             raise GarbledAnswer(f"More than {LONGEST_HEAD} bytes came, and none of them of a body.")
 
     def end(self) -> None:
-        """Handle the end of the connection. Raises `GarbledAnswer` if it is not the end of the answer."""
+        """Handle the end of the connection. Raises `GarbledAnswer` if the answer is incomplete."""
         self.stop()
         if self.complete:
             return
@@ -173,7 +173,7 @@ class AnswerReading:
         self.complete = True
 
     def take(self, most: int) -> bytes:
-        """Return waiting parts of the body, joined: at least one part, and no further one after `most` bytes."""
+        """Take unread parts of the body, joined: as many as are needed for `most` bytes, or all of them."""
         parts = self.parts
         if len(parts) == 1 or self.unread <= most:
             taken = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -195,7 +195,7 @@ class AnswerReading:
             self.unread += len(taken)
 
     def stop(self) -> None:
-        """Drop the parser, because the reference cycle would otherwise wait for the garbage collector."""
+        """Drop the parser. It also refers to this object, and only the garbage collector frees such a cycle."""
         self._parser = None
 
     # Callbacks of the parser.
@@ -229,7 +229,7 @@ class AnswerReading:
             raise GarbledAnswer(f"The headers are longer than {LONGEST_HEAD} bytes.")
         self.status, self.headers, self.arrived = status, fields, True
         if self._to_head:
-            self.complete = True  # The connection is not reused: the parser would read the next answer as a body.
+            self.complete = True  # Not reused: a body sent by mistake would be read as the next answer.
         else:
             self.reusable = parser.should_keep_alive()
 

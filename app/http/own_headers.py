@@ -4,7 +4,7 @@ PREFIX = b"x-context-"
 
 # Headers of requests.
 CONVERSATION_ID = b"x-context-conversation-id"
-"""Header with the conversation's name, percent-encoded; also in answers."""
+"""Header of requests and answers with the conversation's name, percent-encoded."""
 COMPACTION = b"x-context-compaction"
 PRESET = b"x-context-preset"
 RECALL = b"x-context-recall"

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with additional checks and limits.
 
-It adds deadlines for headers and for clients that do not read; limits for connections, for requests that wait on a
-connection, and for bytes without an event of the parser; bodies after an offer to upgrade; and errors with a reason.
+It adds deadlines for headers and for clients that do not read, and limits for connections, pipelined requests and bytes
+without a parser event. It reads the body of a request that offers an upgrade, and its errors give a reason.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TARGET_BYTES = 65_536
 MOST_WAITING = 16
 """Maximum number of pipelined requests on a connection. Hardly any client uses pipelining."""
 SPARE_CONNECTIONS = 100
-"""Connections beyond the limit that get a 503; further ones are closed without an answer."""
+"""Number of connections beyond the limit that get a 503. Further connections are closed without an answer."""
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""Maximum parser events of one piece before other tasks get their turn: a packet can hold 40,000 chunks."""
+"""Parser events in one piece above which other tasks run before the next piece. A packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
-"""Interval of the check for idle connections, and so the longest delay of closing one."""
+"""Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 TELLING_SECONDS = 1.0
 """Seconds that a refused connection stays open, so that a client that is still sending can read the answer."""
 
@@ -71,9 +71,9 @@ class HeldFlow(FlowControl):
 
 
 class Idle:
-    """Connections without a request, the longest idle one first, with their deadlines.
+    """Connections without a request and their deadlines, the connection with the longest idle time first.
 
-    All share one timer, because a timer for each would cost more than all other work for a connection.
+    All connections share one timer. A timer of its own would cost more than all other work for a connection.
     """
 
     def __init__(self) -> None:
@@ -110,13 +110,13 @@ class Idle:
 
 
 class KnownHead:
-    """A connection's latest request head. A client usually sends the same head with each request, except for the digits
-    of the body's length: then the head is not parsed again."""
+    """A connection's latest request head. Most clients send the same head with each request, except for the digits of
+    the body's length. Such a head is not parsed again."""
 
     __slots__ = ("_after", "_before", "_gap", "_headers", "_known", "_place", "_scope", "size")
 
     def __init__(self, scope: Mapping[str, Any], place: int, before: bytes, gap: int, after: bytes) -> None:
-        """Remember a head. `place`: index of `content-length` in the headers; `gap`: end of its digits in the bytes."""
+        """`place`: index of `content-length` in the headers; `gap`: offset of the end of its digits in the head."""
         self._scope = scope
         self._headers: Headers = scope["headers"]
         self._place = place
@@ -128,7 +128,7 @@ class KnownHead:
 
     @classmethod
     def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
-        """Remember the bytes of a head, and the scope parsed from them; None without a single plain content-length."""
+        """Build it from a head's bytes and its parsed scope; None unless there is exactly one plain content-length."""
         places = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
         found = _LENGTH.search(head)
         if found is None or len(places) != 1 or scope["headers"][places[0]][1] != found[1]:
@@ -153,10 +153,10 @@ class KnownHead:
 
 
 class StrictProtocol(HttpToolsProtocol):
-    """Protocol with deadlines and limits: see the module.
+    """Server protocol with the deadlines and limits that the module describes.
 
-    A request that offers another protocol is served as an ordinary request. The parser stops after its headers, so the
-    request is parsed again without the offer; otherwise its body would be read as further requests.
+    A request that offers another protocol is served as an ordinary request. The parser stops after its headers and
+    would read its body as further requests. Therefore the head is parsed again without the offer.
     """
 
     header_seconds: ClassVar[float]
@@ -176,23 +176,23 @@ class StrictProtocol(HttpToolsProtocol):
     _unfed = b""
     """Received bytes that are not parsed yet."""
     _steps = 0
-    """Parser events of the latest piece: beginning, headers, pieces of the body and end of requests."""
+    """Number of parser events in the latest piece: request begins, headers end, body continues, request ends."""
     _unaccounted = 0
-    """Bytes since the latest parser event: headers, trailers or chunk extensions."""
+    """Number of bytes since the latest parser event: headers, trailers or chunk extensions."""
     cycle: Cycle
     _flow: HeldFlow
     _known: KnownHead | None = None
     """Latest head, if it arrived in one piece."""
     _owed = 0
-    """Missing bytes of a body that bypasses the parser, because its head was recognised."""
+    """Number of missing bytes of a body that bypasses the parser, because the head was recognised."""
     _offers = False
     """True if the latest headers offer another protocol."""
     _shakes_hands = False
-    """True if the latest headers offer a WebSocket; only a GET can."""
+    """True if the latest headers offer a WebSocket. Only a GET request can."""
     _served: Cycle | None = None
     """Request that is being answered, or was answered last."""
     _refusal: StenoError | None = None
-    """Error of an unreadable request, sent after the answers to earlier requests. Nothing more is read."""
+    """Error that answers an unreadable request, after the answers to earlier requests. Nothing more is read."""
     _closing = False
     """True once nothing more is read or written."""
 
@@ -255,8 +255,8 @@ class StrictProtocol(HttpToolsProtocol):
         return data[len(body) :]
 
     def _feed_in_pieces(self) -> None:
-        """Parse pieces. After one with many events, such as tiny chunks, the rest waits for the next turn of the
-        loop."""
+        """Parse the received bytes in pieces. After a piece with many events, such as tiny chunks, other tasks run
+        before the next piece is parsed."""
         unfed, self._unfed = self._unfed, b""
         for start in range(0, len(unfed), PIECE_BYTES):
             if self._refusal is not None or self._closing or self.transport.is_closing():
@@ -438,7 +438,7 @@ class StrictProtocol(HttpToolsProtocol):
     def _refuse(self, error: StenoError) -> None:
         """Answer the unreadable request with an error, after the answers to earlier requests."""
         if self._in_body and self.pipeline:
-            self.pipeline.popleft()  # The unreadable request was waiting behind others.
+            self.pipeline.popleft()  # The unreadable request was waiting behind earlier requests.
         elif self._in_body and self.cycle.response_started:
             self._closing = True
             self.transport.close()  # An error cannot follow an answer that has begun.
@@ -459,7 +459,7 @@ class StrictProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # Aborted, because closing would wait until the client has read all written bytes.
+        # The timer aborts, because closing would wait until the client has read all written bytes.
         self._stalling = self.loop.call_later(self.stall_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:

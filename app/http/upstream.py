@@ -1,6 +1,6 @@
-"""The HTTP client for a provider: `Upstream` with its calls, and a `Pool` of reusable connections.
+"""HTTP client of a provider: `Upstream` builds requests and sends them over a `Pool` of reusable connections.
 
-A host may have several addresses, and some of them may not answer.
+If a host has several addresses, Steno connects to the first that answers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ CONNECT_SECONDS = 5.0
 LARGEST_OWN_ANSWER = 4 << 20
 """Maximum bytes of an answer to `Upstream.ask`."""
 LONGEST_REFUSAL = 64 << 10
-"""Maximum bytes read of a refusal: more than any genuine one has."""
+"""Maximum bytes that are read of a provider's refusal. Genuine refusals are shorter."""
 MOST_IDLE = 100
 """Maximum number of idle connections. The number of connections in use has no limit."""
 SURPLUS_SECONDS = 1.0
-"""Seconds until a surplus idle connection is closed: under load it is used again sooner."""
+"""Seconds until an idle connection above `MOST_IDLE` is closed. Under load, it is reused sooner."""
 STALE_SECONDS = 1.0
-"""Time after which a failed request on a reused connection is not repeated: the provider may have processed it."""
+"""Seconds after which a request that failed on a reused connection may have been processed, and is not repeated."""
 HEAD_START = 0.25
 """Seconds until the next address is tried in parallel (RFC 8305)."""
 
@@ -69,12 +69,12 @@ _VERSION = re.compile(rb"/v1(?:alpha|beta\d*)?(?:/openai)?$")
 
 
 class Upstream:
-    """Client of a provider over HTTP/1.1. It uses no proxy settings of the environment, no redirects, and no HTTP/2,
-    where a closed connection would end many streams.
+    """Client of a provider over HTTP/1.1. It ignores proxy settings of the environment, follows no redirects, and does
+    not use HTTP/2, where a closed connection would end many streams.
 
-    `key`: builds the headers with the operator's key for a target; only listed headers of the caller are then sent.
-    `instance`: name of this Steno, sent as a hop. `withheld`: header that is never sent. `keeps_version`: True for
-    targets whose path keeps its own version in place of the base URL's.
+    `key`: builds the headers with the operator's key for a target; the client's headers are then limited to a list.
+    `instance`: name of this Steno, sent as a hop. `withheld`: header that is never sent. `keeps_version`: returns True
+    for a target whose version replaces the version in the base URL.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Upstream:
     ) -> AsyncIterator[UpstreamExchange]:
         """Make a call of Steno's own, and yield its exchange. `seconds`: timeout for the whole block.
 
-        Raises the upstream errors, also if the block takes too long to read the answer.
+        Raises the upstream errors. A block that takes too long to read the answer raises `UpstreamTimedOut`.
         """
         try:
             async with asyncio.timeout(seconds):  # A slow stream of single bytes would not reach the other timeouts.
@@ -142,8 +142,8 @@ class Upstream:
         return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """Return the target at the provider. The base URL's path replaces `/v1`. If the target keeps its version, it
-        follows the base URL's path without that path's version. Other paths stay the same."""
+        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. A target that keeps its
+        version is appended to the base URL's path without the version. Other paths stay the same."""
         path, question_mark, query = target.partition(b"?")
         if self._keeps_version(target):
             path = _VERSION.sub(b"", self._path) + path
@@ -170,8 +170,8 @@ class Pool:
     async def exchange(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> UpstreamExchange:
         """Send a request, and return once the answer's headers have arrived. Raises the upstream errors.
 
-        If the connection closes before any byte of the answer, a request without a streamed body is sent once more, if
-        a reused connection closed within `STALE_SECONDS`, or if the method is safe (GET, HEAD, OPTIONS).
+        If the connection closes before any byte of the answer, a request without a streamed body may be sent once more:
+        if the connection was reused and closed within `STALE_SECONDS`, or if the method is safe (GET, HEAD, OPTIONS).
         """
         written, to_head = head.before(content), head.asks_head_alone
         replayable = isinstance(content, bytes)
