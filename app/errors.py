@@ -1,4 +1,4 @@
-"""Errors of Steno itself, as the client sees them: OpenAI's error envelope and codes.
+"""Errors that Steno itself sends to clients, in OpenAI's error envelope.
 
     StenoError
       BodyTooLarge            413  request_too_large

@@ -1,4 +1,4 @@
-"""`create_app(settings)` builds the application: the only module that chooses concrete classes."""
+"""`create_app(settings)` builds the application. Only this module chooses concrete classes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
         responses=ERRORS,
         lifespan=_lifespan(services, settings.server.drain_seconds, reports=reports),
     )
-    app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
+    app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # FastAPI's documented way
     app.include_router(health_router(services, metrics))
     for part in (conversations, compactions, usage, models, mcp):
         app.include_router(part.router)
@@ -210,7 +210,7 @@ def sampler_of(
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
-    """Return the operator's prices if set, else the public ones. Never both: their currencies may differ."""
+    """Return the operator's prices if set, else the public prices. Never mix them: their currencies may differ."""
     if settings.prices != ():
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
@@ -273,8 +273,8 @@ def _log_finding(finding: Finding) -> None:
 
 
 async def _check_services(services: Services) -> None:
-    """Log a warning if the database has no digest of the secret. Log problems that an upstream's list of models shows:
-    so the operator sees a wrong base URL before the first chat."""
+    """Log a warning if the database has no digest of the secret. Log problems that an upstream's list of models shows,
+    so that the operator sees a wrong base URL before the first chat."""
     with suppress(StoreUnavailable):
         if await services.store.secret_fits() is None:
             _log_finding(SECRET_NOT_CHECKED)
@@ -297,11 +297,11 @@ def _lifespan(
         await services.providers.start()
         checking = asyncio.ensure_future(_check_services(services)) if reports else None
         sampling = asyncio.ensure_future(services.sampler.run())
-        # The objects made so far live until the end: the garbage collector need not scan them again.
+        # The objects made so far live until the process ends, so the garbage collector need not scan them again.
         gc.collect()
         return_freed_memory()
         gc.freeze()
-        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for under 1 ms; the total is equal.
+        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for under 1 ms. The totals are equal.
         gc.set_threshold(5_000, 50, 50)
         try:
             yield

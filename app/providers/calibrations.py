@@ -24,11 +24,11 @@ from app.tokens.rules import LONGEST_MODEL
 log = structlog.get_logger("steno.calibrations")
 
 MOST_REMEMBERED = 10_000
-"""Calibrations in memory, about 3 kB each."""
+"""Most calibrations in memory, about 3 kB each."""
 MOST_OF_TENANT = 500
-"""Most calibrations of one tenant, so that one with made-up names of models does not push out other tenants'."""
+"""Most calibrations of one tenant, so that made-up model names do not push out other tenants' calibrations."""
 MOST_WAITING = 10_000
-"""Most samples that wait to be stored; further ones are dropped."""
+"""Most samples that wait to be stored. Further samples are dropped."""
 FLUSH_SECONDS = 1.0
 REFRESH_SECONDS = 15.0
 OVERLAP_SECONDS = 15.0
@@ -36,15 +36,15 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""A calibration with this many samples learns from at most one a second, as each takes up to half a millisecond."""
+"""A calibration with this many samples learns from one sample a second. Learning may take half a millisecond."""
 PAUSE_SECONDS = 1.0
 
 
 class Calibrations:
     """Calibrations of all upstreams' models.
 
-    They do not use the store's write-behind queue, which merges and erases rows by conversation: each flush here also
-    reads the samples of other replicas.
+    Their samples have a queue of their own, because the store's write-behind queue merges and erases rows by
+    conversation.
     """
 
     def __init__(self, store: Store) -> None:
@@ -54,7 +54,7 @@ class Calibrations:
         )
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
         self._rests: dict[CalibrationKey, float] = {}
-        """Times until which samples are ignored, by the monotonic clock."""
+        """Monotonic times until which samples are ignored."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
         """Why the latest sample was rejected; None if it was not."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
@@ -72,11 +72,11 @@ class Calibrations:
         return known or Calibration(prior_for(key.model, key.formula, key.tools))
 
     def is_due(self, key: CalibrationKey) -> bool:
-        """Whether `learn` would use a sample now. It ignores models with a name that is too long."""
+        """Whether `learn` would use a sample now. False if the model's name is too long."""
         return monotonic() >= self._rests.get(key, 0.0) and len(key.model) <= LONGEST_MODEL
 
     def learn(self, key: CalibrationKey, sample: Sample) -> None:
-        """Learn from a sample, without waiting. It takes effect at once, and is stored within about a second."""
+        """Learn from a sample, without waiting. The sample works at once, and is stored within about a second."""
         if not self.is_due(key):
             return
         before = self.of(key)
@@ -113,7 +113,7 @@ class Calibrations:
                     await self._task
 
     async def flush(self) -> None:
-        """Store the waiting samples. If the database cannot be reached, raise and keep them."""
+        """Store the waiting samples. If the database cannot be reached, raise, and keep the samples."""
         async with self._flushing:
             flushed, self._waiting = self._waiting, {}
             if not flushed:
@@ -164,7 +164,7 @@ class Calibrations:
                 log.info("calibrations exchanged again", times=ended[0], seconds=ended[1])
 
     async def _refresh(self) -> None:
-        """Read the calibrations that changed since the last call; at the first call, all."""
+        """Read the calibrations that changed since the last call, or all at the first call."""
         now, last = monotonic(), self._refreshed_at
         if last is not None and now - last < REFRESH_SECONDS:
             return
@@ -184,7 +184,7 @@ class Calibrations:
         if held is None:
             held = BoundedMap(MOST_OF_TENANT, lambda own, _: self._forget(own))
             self._of_tenant[key.tenant] = held
-        held.keep(key, None)  # First: if it pushes out one of the tenant's, `_known` has room for this one.
+        held.keep(key, None)  # First: it may remove another calibration of the tenant from `_known`.
         self._known.keep(key, calibration)
 
     def _forget(self, key: CalibrationKey) -> None:

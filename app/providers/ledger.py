@@ -39,7 +39,7 @@ PRICES_REMEMBERED = 1_000
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
-"""Time that providers usually cache an unused prompt: by default, and if the client pays for longer caching."""
+"""Usual life of an unused prompt in a provider's cache: by default, and if the client pays for a longer life."""
 
 
 class _Latest(Struct, frozen=True):
@@ -69,7 +69,7 @@ class Ledger:
         """Functions that are called with each record, synchronously in the event loop."""
 
     def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
-        """Return the current prices of the model that answered, or if they are unknown, of the requested one; None if
+        """Return the current prices of the model that answered, or if they are unknown, of the requested model; None if
         both are unknown."""
         return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
 
@@ -79,8 +79,8 @@ class Ledger:
         return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
-        """Whether the provider's cache still has most of the conversation's last prompt. False if no answer to this
-        process reported cached tokens."""
+        """Whether the provider's cache still has most of the conversation's last prompt. False if no answer that this
+        process received reported cached tokens."""
         latest = self._sent.get((tenant, conversation_id, model))
         return latest is not None and latest.sent.caches and self._is_recent(latest)
 
@@ -123,10 +123,10 @@ class Ledger:
             log.exception("a call was not recorded", request_id=call.request_id)
 
     def _uncompacted(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: PromptEstimate) -> Tokens:
-        """Estimate the usage of the client's unchanged request. Remember this call for the next one."""
+        """Estimate the usage of the client's unchanged request. Remember this call for the next estimate."""
         latest = self._sent.get(of)
         if latest is not None and (latest.messages >= len(chain.digests) or chain[latest.messages] != latest.end):
-            latest = None  # Its history is not the beginning of this one: another branch, or edited.
+            latest = None  # Its history is not a beginning of this history: another branch, or edited.
         before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
         whole = uncompacted_usage(tokens, sizes, before, recent=recent)
         if (sent := earlier_request(tokens, whole, sizes, before)) is not None:

@@ -5,13 +5,13 @@ The entries name the window in several ways: `max_model_len` (vLLM, SGLang), `co
 (Novita), `capabilities.limits` (GitHub Copilot), `model_spec` (Venice), `metadata` (DeepInfra), an object
 `context_window` (Poe), `meta.n_ctx` (llama.cpp), `max_input_tokens` and `max_tokens` (Anthropic).
 
-Some servers have more details at other paths. Only servers that are recognised by their list are asked there:
+Some servers have more details at other paths. Steno asks only servers that it recognises by their list:
 
-- LM Studio, `/api/v0/models`: the window that a model is loaded with, else the largest it can be loaded with.
+- LM Studio, `/api/v0/models`: the window that a model is loaded with, else the largest window that it can have.
 - llama.cpp, `/props`: the context of one slot. `n_ctx_train` is the window in training, not the server's.
-- Ollama, `/api/ps`: the window that a model is loaded with. A model that is not loaded gets the window it was last
-  loaded with, `num_ctx` of its Modelfile (`/api/show`), or Ollama's smallest default: Ollama cuts longer prompts
-  without an error, so a guess should be too small, not too large. Models on a remote host get their trained window.
+- Ollama, `/api/ps`: the window that a model is loaded with. For a model that is not loaded: the window of its last
+  load, `num_ctx` of its Modelfile (`/api/show`), or Ollama's smallest default. Ollama cuts longer prompts without an
+  error, so too small a window is better than too large a window. Models on a remote host have their trained window.
 - TabbyAPI, `/v1/model`: the window of the loaded model, which answers requests for every name.
 - LiteLLM, `/v1/model/info`: the windows of the deployments behind each name.
 - Gemini, `/v1beta/models`: the windows; `/v1beta/openai` lists only names.
@@ -63,17 +63,17 @@ MOST_ENTRIES = 3_000
 PAGE = 1_000
 """Models per page, if a list has pages."""
 MOST_VALUES = 200_000
-"""An answer with more values is not decoded. The longest lists have a quarter of that."""
+"""An answer with more values is not decoded. The longest lists have a quarter of this number."""
 MOST_SHOWN = 64
-"""Most models of an Ollama server about which Steno asks one by one in a listing."""
+"""Most models of an Ollama server that Steno asks about, one by one, in a listing."""
 LONGEST_NUMBER = 20
-"""Integers with this many digits or more are ignored; Python raises an error from 4,300 digits on."""
+"""Integers with this many digits or more are ignored. Python raises an error above 4,300 digits."""
 LEAST_CONTEXT = 256
-"""Smaller numbers of tokens are not read as windows: chat models have larger ones."""
+"""Smaller numbers of tokens are not read as windows, because chat models have larger windows."""
 OLLAMA_DEFAULT = 4_096
 """Window in tokens with which Ollama loads a model on a machine with little memory."""
 ANY_TENANT = ""
-"""Name for no tenant in particular: sees only the data that all tenants may see."""
+"""Tenant of a call without a tenant. Such a call gets only the data that all tenants may see."""
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """Headers on which the provider's list may depend."""
 
@@ -100,7 +100,7 @@ Entry = Mapping[str, Any]
 
 
 class ListingRefused(Exception):
-    """The provider did not list its models. `status` is the answer's; 200 means that its body was not JSON."""
+    """The provider did not list its models. `status` is the answer's status; 200 means that the body was not JSON."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")
@@ -124,7 +124,7 @@ class ModelListing(Struct, frozen=True):
     """Whether the provider says that it is a simulator."""
 
     def merged(self, other: ModelListing, most: int) -> ModelListing:
-        """Merge with another listing; return this one unchanged if both have more than `most` models together."""
+        """Merge with another listing. Return this listing unchanged if both have more than `most` models together."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }
@@ -165,7 +165,7 @@ class ModelListings:
         self._open_names: frozenset[str] = frozenset()
         """Names that the provider lists without a client's key."""
         self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
-        """Names that the provider listed to a tenant's key, and the time until which it is not asked again."""
+        """Names that the provider listed to a tenant's key, and the time until which Steno does not ask again."""
         self.listing: ModelListing | None = None
         """The latest listing, with the models that the provider listed to tenants' keys."""
         self.latest_outcome: ListingOutcome | None = None
@@ -188,7 +188,7 @@ class ModelListings:
     async def wait_for_first(self, tenant: str, headers: Headers) -> None:
         """Wait at most a second for the first listing.
 
-        `headers` are the client's. If the provider wants a key, Steno asks with these credentials, and keeps none.
+        `headers` are the client's. If the provider wants a key, Steno asks with their credentials, and stores none.
         """
         if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
             self._ask(credentials, tenant)
@@ -386,7 +386,7 @@ def announced(entry: Entry) -> Window | None:
     most_input = next((number for each in objects if (number := _number(each, INPUT_NAMES))), None)
     most_output = next((number for each in objects if (number := _number(each, OUTPUT_NAMES, least=1))), None)
     if not contexts and most_input and not most_output:
-        most_output = _number(entry, ("max_tokens",), least=1)  # Other providers use it for the window.
+        most_output = _number(entry, ("max_tokens",), least=1)  # Other providers give the window this name.
     context = min(contexts, default=most_input)
     if context is None:
         return None
@@ -429,7 +429,7 @@ def _window(context: int | None, note: str | None = None) -> Window | None:
 
 
 def _entries(content: object, member: str) -> list[dict[str, Any]]:
-    """Return the first objects of the list. Together's list has no object around it."""
+    """Return the first objects of the list. The provider Together sends a list without an object around it."""
     listed = content.get(member) if isinstance(content, dict) else content
     return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
 
@@ -462,7 +462,7 @@ def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> i
 
 
 def _plausible(value: object) -> int | None:
-    """Return a number of tokens, also if it is text; None if it is too large (also for the database)."""
+    """Return a number of tokens, also from text; None for other values and for more than `MOST_TOKENS`."""
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None

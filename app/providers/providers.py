@@ -1,4 +1,4 @@
-"""Providers: every upstream with the facts that Steno has learnt about it, and the choice of one for a request."""
+"""Providers: every upstream with the facts that Steno has learnt about it, and the choice of a request's upstream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.tokens.rules import LONGEST_MODEL
 log = structlog.get_logger("steno.upstreams")
 
 LEARNT_SECONDS = 24 * 3600.0
-"""Time for which Steno remembers what a model refuses, and how its streams report usage."""
+"""Time for which Steno remembers a model's refusals, and how its streams report usage."""
 UNSPOKEN_SECONDS = 3600.0
 """Time for which Steno remembers that a format's path is missing: the server's next release may have it."""
 
@@ -30,12 +30,12 @@ LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_0
 
 
 class StreamedUsage(Enum):
-    """How a model's streams come to report their usage."""
+    """When a model's streams report their usage."""
 
     UNASKED = "unasked"
     WHEN_ASKED = "when asked"
     REFUSED = "refused"
-    """The model refuses the option that asks for it."""
+    """The model refuses the option that asks for usage."""
 
 
 class Provider:
@@ -67,7 +67,7 @@ class Provider:
         self._alternating: TenantFacts[tuple[str, str], bool] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """Formats and models that refused two messages of one role in a row."""
         self._refused_thinking: TenantFacts[tuple[str, str, bytes], int] = TenantFacts(LEARNT_SECONDS, counts=counts)
-        """Number of leading messages in which thinking was refused, by format, model and digest of the turn's beginning
+        """Number of leading messages with refused thinking blocks, by format, model and digest of the turn's beginning
         (empty: any turn)."""
         self._unspoken: TenantFacts[str, bool] = TenantFacts(UNSPOKEN_SECONDS, counts=counts)
         """Formats whose path the provider does not have."""
@@ -83,7 +83,7 @@ class Provider:
         self._alternating.learn(tenant, (format_, model), True)
 
     def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes) -> int:
-        """Return the first position at which the model has not refused thinking in this turn (empty: in any turn)."""
+        """Return the number of leading messages whose thinking the model refused in this turn (empty: in any turn)."""
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
 
     def learn_refused_thinking(self, tenant: str, format_: str, model: str, turn: bytes, messages: int) -> None:
@@ -101,7 +101,7 @@ class Provider:
         self._unspoken.learn(tenant, format_, True)
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
-        """Return the format of summary calls for a conversation in format `own`: `own` if the provider speaks it."""
+        """Return the format of summary calls for a conversation in format `own`: the same if the provider speaks it."""
         able = [each for each in self.formats if self.may_speak(each.name, tenant)]
         return own if own in able else next(iter(able), own)
 
@@ -124,7 +124,7 @@ class Providers:
         self._by_name = {provider.name: provider for provider in self.all}
 
     def of(self, model: str | None, format_: str | None, tenant: str, named: str | None = None) -> Provider:
-        """Return the provider of a request: the upstream `named` in its base URL, else by model and format.
+        """Return the provider of a request: the upstream `named` in the base URL, else one that fits model and format.
 
         `model` is None if it is unknown, `format_` if the path belongs to no format. Raises `UnknownUpstream` and
         `FormatNotSpoken`.
@@ -153,7 +153,7 @@ class Providers:
         return FormatNotSpoken(f"{what} here (upstream.formats, upstreams.<name>.formats). {others}")
 
     def named(self, name: str | None) -> Provider:
-        """Return the upstream with this name, the default one for None. Raises `UnknownUpstream`."""
+        """Return the upstream with this name, or for None the default upstream. Raises `UnknownUpstream`."""
         provider = self._by_name.get(DEFAULT_UPSTREAM if name is None else name)
         if provider is None:
             known = ", ".join(self._by_name)
@@ -196,7 +196,7 @@ class Providers:
 def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
     """Judge an upstream's settings by its list of models. Any answer shows that the provider is reachable.
 
-    `key_in` names the variable with the key that was sent.
+    `key_in` names the environment variable with the key that Steno sent.
     """
     subject = f"upstream{suffix(provider)} {provider.settings.base_url}"
     section = "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"

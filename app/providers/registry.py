@@ -1,8 +1,8 @@
 """The bundled registry: windows and list prices of the vendors' own models (`data/models.json`).
 
-The setting `models` overrides it. The package genai-prices cannot replace it (2026-11-29): it priced 133 of 165
-recorded answers right, this table all of them. The package has no fees for searches and regions, no tuned models, older
-prices, and no window for 1,511 of 1,901 known names.
+The setting `models` overrides the registry. The package genai-prices cannot replace it (2026-11-29): the package priced
+133 of 165 recorded answers right, this table all 165. The package has no fees for searches and regions, no tuned
+models, older prices, and no window for 1,511 of 1,901 known names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 DATA = Path(__file__).parent / "data" / "models.json"
 
 LEAST_STEP = 100_000
-"""Price steps below this many tokens are not avoided: smaller prompts would leave too little room."""
+"""Steno does not avoid price steps below this many tokens, because smaller prompts would leave too little room."""
 STEP_SHARE = 260 / 272
 """Share of a price step at which a compaction is due, so that the next turn does not pass the step."""
 
@@ -116,8 +116,8 @@ def day_of_list_prices() -> date:
 def tariff(asked: str, answered: str = "") -> Tariff | None:
     """Return the list prices of the model that answered, or if they are unknown, of the requested one.
 
-    An answer does not name the host. If the requested name does, and the host has its own prices for the model, use
-    these.
+    An answer does not name the host. If the requested name does, and the host has its own prices for the model, return
+    the host's prices.
     """
     by_asked, by_answered = _priced(asked), _priced(answered)
     if by_answered is None or (by_asked and _is_of_host(by_asked[1]) and _bare(asked) == _bare(answered)):
@@ -126,8 +126,8 @@ def tariff(asked: str, answered: str = "") -> Tariff | None:
 
 
 def _priced(model: str) -> tuple[str, str, ListedModel] | None:
-    """Return the name that has the price, its entry's name, and the entry. A fine-tuned model without a price of its
-    own has that of its base model."""
+    """Return the priced name, its entry's name, and the entry. A fine-tuned model without a price of its own has the
+    price of its base model."""
     tuned = _TUNED.fullmatch(model)
     for name in (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"]):
         if (found := look_up_release(name, list_prices())) is not None:
@@ -151,8 +151,8 @@ def days_since(day: date) -> int:
 
 @lru_cache(CAPS_REMEMBERED)
 def cap_of(model: str, usual: int) -> int:
-    """Return the prompt tokens at which a compaction is due in any window: the model's `cap`, or `usual` without one.
-    Return less if the list price rises before that."""
+    """Return the prompt tokens at which a compaction is due in any window: the model's `cap`, or else `usual`. Return
+    less if the list price rises below that number of tokens."""
     known, price = look_up_release(model, _table().models), tariff(model)
     cap = (known[1].cap if known else None) or usual
     if price is not None:
@@ -167,9 +167,9 @@ def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
 
 
 def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """Return the entry for the name without provider and vendor, or also without date or tag; with the entry's name.
+    """Return the entry for the name without provider and vendor, or also without date and tag, and the entry's name.
 
-    No other part is removed: `-pro` or `-mini` is another model, and so is a fine-tuned one.
+    No other part is removed: `-pro` and `-mini` are other models, and so are fine-tuned models.
     """
     whole = _whole_names(model)
     return _first([*whole, *[_RELEASE.sub("", each) for each in whole]], table)

@@ -1,11 +1,11 @@
-"""Context windows: configuration > the provider's /v1/models > learnt from a refusal > bundled > a flagged guess.
+"""Context windows: the configured one, else the provider's (/v1/models), learnt from a refusal, bundled, or a guess.
 
-1. A learnt limit lowers a configured or announced window and never raises it; it replaces a bundled or guessed one.
+1. A learnt limit lowers a configured or announced window and never raises it. It replaces a bundled or guessed window.
 2. A learnt limit is kept for a day, for each provider, model and tenant, and stored for the other replicas. It applies
-   to the tenant that learnt it, and to all tenants if a second one has learnt about the same limit.
+   to the tenant that learnt it, and to all tenants if a second tenant has learnt about the same limit.
 3. Only tenants that the provider has answered can confirm a limit, because keys can be made up.
-4. A limit is ignored if the provider answered a larger prompt within a day, of this tenant or of two others; or if it
-   is less than half of the configured window, unless a smaller prompt of the tenant was answered after the refusal.
+4. A limit is ignored if the provider answered a larger prompt within a day, of this tenant or of two others. A limit
+   below half of the configured window is ignored, unless it was measured (see `Windows.learn`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from app.tokens.rules import LONGEST_MODEL
 log = structlog.get_logger("steno.windows")
 
 CLOSE = 0.07
-"""Two limits agree if they differ by at most this share: providers round them differently."""
+"""Two limits agree if they differ by at most this share, because providers round differently."""
 LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
 """Time between two reads of other replicas' limits."""
@@ -48,7 +48,7 @@ FINE_TUNE = "ft:"
 
 
 class Windows:
-    """The windows of one upstream's models. `window_of` answers from memory; the rest runs in the background."""
+    """The windows of one upstream's models. `window_of` answers from memory. Other work runs in the background."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class Windows:
         clock: Callable[[], float] = monotonic,
         default_headers: Headers = (),
     ) -> None:
-        """`guess` is the window of an unknown model. `default_headers` are sent with each request for the models."""
+        """`guess` is the window of an unknown model. `default_headers` are sent with requests for the list of
+        models."""
         self._models = models
         self._guess = guess
         self._store = store
@@ -75,7 +76,7 @@ class Windows:
         self._prompts: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=ge)
         """Largest answered prompts by model."""
         self._measured: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
-        """Measured limits by tenant and model: they apply also below half of a configured window."""
+        """Measured limits by tenant and model. They apply even below half of a configured window."""
         self._stored: set[tuple[str, str]] = set()
         """Tenants and models whose limits are in the database."""
 
@@ -93,9 +94,9 @@ class Windows:
     ) -> Window:
         """Return the model's window, from facts that the tenant may know.
 
-        `guess` is the window of an unknown model by the conversation's policy (not for a model that summarises).
-        `asked` is the window that the request's headers ask for. A limit learnt with `asked` applies only to requests
-        with the same value.
+        `guess` is the window of an unknown model in the conversation's policy (None for a summariser's model). `asked`
+        is the window that the request's headers ask for. A limit learnt with `asked` applies only to requests with the
+        same value.
         """
         window, name = self._unlearnt(model, asked, guess), _limit_key(model, asked)
         own, confirmed = self._limits.own(tenant, name), self._limits.confirmed(name)
@@ -154,10 +155,10 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        """Keep the limit of a refusal for a day, or a smaller one that the tenant has learnt before.
+        """Keep the limit of a refusal for a day, or a smaller limit that the tenant has learnt before.
 
-        `output` is the output cap of the refused request: a smaller limit is ignored, as it probably limits the output.
-        `is_measured`: the limit is the size of an answered prompt with its answer, or a smaller prompt was answered.
+        `output` is the output cap of the refused request. A smaller limit probably limits the output, and is ignored.
+        `is_measured`: the limit is the size of an answered prompt and its answer, or a smaller prompt was answered.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
         if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:
@@ -187,7 +188,7 @@ class Windows:
             self._tasks.start(self._store_limit(tenant, name, learnt), "windows")
 
     def add_answered(self, tenant: str) -> None:
-        """Record that the provider answered the tenant: its limits may now confirm those of other tenants."""
+        """Record that the provider answered the tenant. Its limits may now confirm other tenants' limits."""
         is_new = tenant not in self.answered_tenants
         self.answered_tenants.keep(tenant, None)
         if is_new:
@@ -210,7 +211,7 @@ class Windows:
 
     async def load(self) -> None:
         """Load the limits of all replicas. Raises `StoreUnavailable`."""
-        # Limits that are stored during the read are not in its rows.
+        # Limits that are stored during the read may be missing in the rows.
         gone = set(self._stored)
         for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):
             key = row.tenant, row.model
@@ -262,7 +263,7 @@ def bundled_window(model: str) -> Window | None:
 
 
 def complete(announced: Window, known: Window | None) -> Window:
-    """Add the bundled bounds to an announced window of about the same size: lists often have only the context."""
+    """Add the bundled bounds to an announced window of about the same size. Many lists have only the context."""
     if known is None or abs(known.context - announced.context) > CLOSE * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None

@@ -223,8 +223,7 @@ class Address(Struct, frozen=True):
 
 
 def read_url(url: str) -> Address:
-    """Parse `memory`, `sqlite:///…`, `postgres://…` or `postgresql://…`, also with a driver's name
-    (`sqlite+aiosqlite`)."""
+    """Parse `memory`, `sqlite:///…`, `postgres://…` or `postgresql://…`, also with an async driver's name."""
     if url == "memory":
         return Address("memory", "", None, "memory")
     parsed, parts = None, urlsplit("")

@@ -45,7 +45,7 @@ ANSWERED = "answered"
 RECORDED = ("requests", "usage", "histories")
 CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
-"""Outcomes of a compaction that was started. The other outcomes are those of a request."""
+"""Outcomes of a started compaction. The other outcomes describe requests."""
 _ROUTES = ("chat", "passthrough", "own", "refused")
 _CONTEXT_STATUSES = ("full", "summarized", "trimmed", "bypassed")
 _STATUSES = ("400", "401", "403", "404", "408", "409", "413", "422", "429", "500", "502", "503", "504", "529")
@@ -127,7 +127,7 @@ class Metrics:
             code=(*_STATUSES, OTHER_4XX, OTHER_5XX, *_ERRORS),
         )
 
-        # What is done to the context
+        # Changes of the context
 
         self.payloads = counters(
             "steno_payloads",

@@ -1,9 +1,9 @@
-"""Traces: spans by OpenTelemetry's conventions for generative AI, exported by OTLP over HTTP. Other modules import this
-one for type checking only: OpenTelemetry is an extra.
+"""Traces: spans by OpenTelemetry's conventions for generative AI, exported by OTLP over HTTP. Import this module only
+if traces are switched on: OpenTelemetry is an extra.
 
 The conventions are still in development, so their names are written here and not imported. The library reads the usual
 environment variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and so on). The tracer
-is not set globally: otherwise every library that supports OpenTelemetry would add spans.
+is not set globally, because every library that supports OpenTelemetry would then add spans.
 """
 
 from __future__ import annotations
