@@ -22,14 +22,14 @@ from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord
 
 FLOOR = 0.3
-"""Share of the trigger. If all requests are smaller, the axis fits the requests instead of the window."""
+"""Share of the trigger. If no request reaches it, the axis fits the requests instead of the window."""
 LABELS_APART = 13.0
 """Minimum distance between two labelled compactions, in percent."""
 LONGEST_LINE = 34
 """Maximum characters of a line of details."""
 _STEPS = (1, 2, 2.5, 5, 10)
 _Y_TICKS, _X_TICKS = 4, 8
-"""Approximate numbers of ticks."""
+"""Approximate number of ticks on each axis."""
 UNDECIDED = DecisionRecord(window=0, limit=0, trigger=0)
 """Placeholder for a decision that is not stored."""
 
@@ -96,7 +96,7 @@ class ChartedRequest(Struct, frozen=True):
 
 def requests_of(records: Sequence[StoredUsage], count: int, most: int) -> list[ChartedRequest]:
     """Return the latest `most` answered requests, oldest first. `records`: the conversation's latest ledger records, in
-    any order; `count`: its number of requests."""
+    any order; `count`: number of the conversation's requests."""
     calls: dict[str, list[StoredUsage]] = {}
     for stored in sorted(records, key=lambda each: (each.created_at, each.record.id)):
         calls.setdefault(stored.record.request_id, []).append(stored)
@@ -125,8 +125,8 @@ def _request(number: int, calls: Sequence[StoredUsage]) -> ChartedRequest:
 
 
 def _compaction(calls: Sequence[UsageRecord], sent: int, forwarded: int, waited: float | None) -> Compaction:
-    """Return the compaction of these calls. Background summaries do not change the payload yet: `before` is then
-    `forwarded`."""
+    """Return the compaction that the calls made. `before` is `forwarded` for background summaries, because they do not
+    change the payload yet."""
     ahead = calls[0].purpose == "background"
     made = [record.made for record in calls if record.made is not None]
     kept = [each for each in made if each.summary is not None]
@@ -158,12 +158,12 @@ class Mark(NamedTuple):
     upper: float
     lower: float
     label: str
-    """Label with the compaction's tokens; empty if the label before it is too near."""
+    """Label with the compaction's tokens; empty if the preceding label is too near."""
     ahead: bool
 
 
 class Column(NamedTuple):
-    """Column of a request that reacts to the pointer, with the heights of the request's points."""
+    """Column of one request, which reacts to the pointer. It has the heights of the request's two points."""
 
     x: float
     left: float
@@ -174,8 +174,8 @@ class Column(NamedTuple):
 
 
 def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
-    """Return the values for the chart's template: lines are SVG points, and `steps` are SVG paths. None without
-    requests."""
+    """Return the variables of the chart's template; None without requests. `sent`, `forwarded`, `area`: SVG points;
+    `steps`: SVG paths."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
@@ -248,7 +248,7 @@ def _marks(columns: Sequence[Column], y: Callable[[float], float]) -> Iterator[M
 
 
 def _x_ticks(columns: Sequence[Column]) -> Iterator[tuple[float, str]]:
-    """Yield ticks at the first and the last request, and at round numbers that are not too near to them."""
+    """Yield ticks at the first and the last request, and at round numbers that are not too near to these two."""
     apart = max(1, round(_round_up(len(columns) / _X_TICKS)))
     first, last = columns[0].request.number, columns[-1].request.number
     for number, column in enumerate(columns, first):
@@ -273,7 +273,7 @@ LABELS: Mapping[Filling, str] = {
     "reserve": "Kept for the answer",
     "free": "Free",
 }
-"""Labels of the fillings, in the order of the payload, then those of the rest of the window."""
+"""Labels of the fillings: first in the order of the payload, then of the rest of the window."""
 _OF_PART: Mapping[str, Filling] = {
     "instructions": "instructions",
     "summarized": "summaries",
@@ -291,7 +291,7 @@ _OF_PART: Mapping[str, Filling] = {
 
 
 class Share(NamedTuple):
-    """Share of the window by kind of content."""
+    """Tokens of one kind of content, and their share of the window."""
 
     filling: Filling
     label: str
@@ -300,13 +300,13 @@ class Share(NamedTuple):
 
 
 def window_shares(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) -> list[Share]:
-    """Return the shares that are not empty. Their tokens add up to the window, except for `over`, which exceeds it.
+    """Return the shares that are not empty. Without `over`, the tokens above the window, they add up to the window.
 
     `parts`: the coverage, in the provider's tokens; `limit`: the prompt's limit in tokens, if known."""
     used = payload_shares(parts)
     total = sum(used.values())
     room, inside = window, dict[Filling, int]()
-    for filling in LABELS:  # In the order of the payload, so that its end does not fit.
+    for filling in LABELS:  # In the order of the payload, so that tokens over the window are missing at its end.
         inside[filling] = min(room, used.get(filling, 0))
         room -= inside[filling]
     inside["reserve"] = min(room, max(0, window - limit)) if limit is not None else 0
@@ -316,7 +316,7 @@ def window_shares(parts: Sequence[Mapping[str, Any]], window: int, limit: int | 
 
 
 def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
-    """Return the payload's tokens by filling; they add up to the payload's tokens."""
+    """Return the payload's tokens by filling. Their sum is the size of the payload."""
     found: dict[Filling, int] = {}
     for part in parts:
         filling, tokens = _OF_PART.get(part["kind"], "masked"), part["tokens"]

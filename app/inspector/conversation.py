@@ -1,6 +1,6 @@
 """`/ui/conversations/{id}`: pages of one conversation, with its messages, latest payload and summaries.
 
-Actions are forms, and do the same as the REST interface.
+Forms start the actions, which call the functions of the REST interface.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Screenful(Struct, frozen=True):
 
 
 def page_at(number: int | None, count: int) -> Screenful:
-    """Return the page with an entry, counted from 1; the last page if it is None."""
+    """Return the page with the entry `number`, counted from 1; the last page if `number` is None."""
     at = count if number is None else min(number, count)
     first = max(0, at - 1) // PER_PAGE * PER_PAGE
     return Screenful(first, min(first + PER_PAGE, count) - 1, count)
@@ -130,7 +130,7 @@ async def _page(
         summaries=replace(summaries, data=sorted(summaries.data, key=lambda each: (-each.last_index, -each.level))),
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
-        # For summary calls.
+        # True if summary calls need a key from the visitor.
         needs_key=provider.settings.api_key is None,
         at=at,
         paging=paging,
@@ -142,8 +142,8 @@ async def _page(
 
 
 def _why(conversation: StoredConversation, latest: ChartedRequest | None) -> dict[str, Any]:
-    """Explain the latest payload by the latest stored plan. If the plan is of an earlier request, `is_latest` is False:
-    no plan was needed for the later requests."""
+    """Explain the latest payload with the latest stored plan. `is_latest` is False if the plan belongs to an earlier
+    request, because the later requests needed no plan."""
     plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
     is_latest = plan is not None and latest is not None and plan["request_id"] == latest.record.request_id
     reasons = (step["reason"] for step in (plan or {"steps": ()})["steps"])
@@ -164,7 +164,7 @@ async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenfu
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
-    """Return the record of the call that made each summary, by summary id, from the latest records."""
+    """Return the latest records of calls that made summaries, by summary id."""
     made = ((stored.record.made, stored.record) for stored in ledger.page.data)
     return {by.summary_id: record for by, record in made if by is not None and by.summary_id is not None}
 
@@ -296,7 +296,7 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
 
 @router.post("/summaries/{summary_id}")
 async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
-    """Replace a summary's text, or delete the summary if the form asks for that."""
+    """Replace a summary's text, or delete the summary if the form has the field `delete`."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     try:
         if "delete" in form:
@@ -324,7 +324,7 @@ async def delete_conversation(visit: TheVisit, conversation: TheConversation, _:
 
 
 def _index(number: str) -> int:
-    """Return a message's index from its number, counted from 1. Raises `Trouble` if that is not valid."""
+    """Return a message's index from its number, counted from 1. Raises `HTTPException` for an invalid number."""
     if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
         raise no_such_page()
     return int(number) - 1

@@ -40,7 +40,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = 1) -> Response:
-    """Show the latest `days` by day; a single day by hour."""
+    """Show the usage of the latest `days` days: by day, or by hour for a single day."""
     usage = await visit.find(read_overview, days)
     periods = {start: [each for each in usage.periods if each.start == start] for start in _starts(days)}
     sums = _sums(usage.periods)
@@ -64,7 +64,7 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
 
 
 def _starts(days: int) -> list[datetime]:
-    """Return the starts of all periods, including periods without calls."""
+    """Return the starts of all bars, in hours or days, including bars without calls."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     if days == 1:
         return [hour - timedelta(hours=back) for back in reversed(range(24))]
@@ -83,7 +83,7 @@ def _named(start: datetime, days: int) -> str:
 
 
 def _bar(name: str, label: str, amounts: Mapping[str, int]) -> dict[str, Any]:
-    """Return a bar of a chart. `label`: its tooltip; `amounts`: by kind, from the bottom up."""
+    """Return a bar of a chart. `label`: its tooltip; `amounts`: numbers by kind, from the bottom up."""
     return {"name": name, "label": label, "amounts": amounts, "total": sum(amounts.values())}
 
 
@@ -106,7 +106,7 @@ def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
 
 def _calibration(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
     key, providers = stored.key, visit.services.providers.all
-    # Only the operator may see an upstream's address; others see its name, if it still has one.
+    # Only the operator may see an upstream's address. Tenants see its name, if it is still in the settings.
     name = next((each.name for each in providers if each.settings.base_url == key.upstream), "")
     return {"key": key, "upstream": key.upstream if visit.sees_server else name, "stored": stored}
 

@@ -21,8 +21,8 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Content security policy: only the inspector's own files, and nothing inline. Unescaped text of a conversation could
-neither run scripts nor load anything."""
+"""Content security policy: pages load only the inspector's own files, and run no inline scripts. So text of a
+conversation cannot run scripts or load anything, even if it were not escaped."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -63,7 +63,7 @@ class Files(StaticFiles):
         }
 
     def address(self, name: str) -> str:
-        """Return the path of a static file. It changes with the content, so that browsers may cache it for ever."""
+        """Return the path of a static file. It changes with the content, so browsers may cache the file for ever."""
         return f"/ui/static/{name}?{self._tags[name]}"
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:
@@ -77,7 +77,7 @@ def segment(text: str) -> str:
 
 
 def address(path: str, **parameters: object) -> str:
-    """Return the path with its parameters as a query, without empty ones."""
+    """Return the path with a query of the parameters that are not empty."""
     said = {name: value for name, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(said)}" if said else path
 
@@ -99,8 +99,8 @@ def whole(number: float | None) -> str:
 
 
 def money(amount: float | None, currency: str = "") -> str:
-    """Format an amount of money, with more decimals for smaller amounts. Rounding first makes amounts equal that differ
-    only by floating-point errors."""
+    """Format an amount of money, with more decimals for smaller amounts. The amount is rounded first, so that
+    floating-point errors do not change the result."""
     if amount is None:
         return DASH
     size = round(abs(amount), _DECIMALS)
@@ -109,8 +109,8 @@ def money(amount: float | None, currency: str = "") -> str:
 
 
 def currency_of(*sums: UsageSum) -> str:
-    """Return the currency sign: a dollar sign if all amounts are from list prices or providers' bills. The unit of the
-    operator's own prices is unknown."""
+    """Return a dollar sign if all amounts come from list prices or providers' bills; empty otherwise, because the
+    currency of the operator's own prices is unknown."""
     in_dollars = sum(each.list_priced + each.billed for each in sums)
     return DOLLARS if in_dollars == sum(each.priced for each in sums) else ""
 

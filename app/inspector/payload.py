@@ -1,8 +1,8 @@
-"""The latest payload of a conversation on its pages: the treatment of each message, the payload, and why it looks so.
+"""A conversation's latest payload for the pages: treatment of each message, entries of the payload, and explanation.
 
 The store has the coverage of the payload: the kind and size of each part. Stored messages and summaries are shown with
-their text. Steno does not store notes that it wrote for one request or the rest of a cut message: the page shows only
-their kind and size.
+their text, and shortened messages with their original text. Steno does not store the notes that it writes for one
+request: the page shows only their kind and size.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from app.inspector.pages import whole
 from app.store import StoredMessage
 
 FATES: Mapping[str, str] = {"summarized": "in a summary", "pruned": "left out"}
-"""Displayed words for kinds of parts; all others are displayed by their names."""
+"""Displayed words for kinds of parts. Other kinds are displayed by their names."""
 LONGEST = 20_000
 """Maximum characters of a message on a page."""
 GLANCE = 320
 """Characters of a message in its preview."""
 KINDS = {Kind.CLIENT: "user's program", Kind.RESULT: "tool result"}
-"""Displayed words for kinds of messages; all others are displayed by their names."""
+"""Displayed words for kinds of messages. Other kinds are displayed by their names."""
 
 Part = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ class Stretch(Struct, frozen=True):
     summary_id: str | None
     """Id of the summary of the messages."""
     pinned: bool
-    """True if the payload also contains a verbatim copy."""
+    """True if the payload also contains a verbatim copy of the messages."""
     recalled: bool
     """True if the payload quotes passages of the messages."""
     tokens: int
@@ -65,8 +65,8 @@ def message_count(parts: Sequence[Part]) -> int:
 
 
 def stretches_of(parts: Sequence[Part]) -> list[Stretch]:
-    """Split all messages into stretches, in order. Parts and quoted messages begin and end a stretch. A part with the
-    message itself takes precedence over its summary."""
+    """Split all messages into stretches, in order. A stretch ends where a part or a quoted message begins or ends.
+    For a message that is also in a summary, the part with the message itself counts."""
     count = message_count(parts)
     edges = {0, count}
     for part in parts:
@@ -145,7 +145,7 @@ _NOTES = {
     "state": f"The agent's plan, its last failure and its files, from messages that are left out. {_NOT_STORED}",
 }
 Place = tuple[Part, StoredMessage | None]
-"""Place in the payload: one stored message of a part, or a part whose messages are not stored or not the client's."""
+"""Place in the payload: a part with one of its messages; or with None, if no message of the client is stored for it."""
 
 
 class Entry(Struct, frozen=True):
@@ -228,7 +228,7 @@ _STEPS: Mapping[str, tuple[str, Tone, str]] = {
     "summarise.nothing_to_summarise": ("Not summarised", "bad", "There is nothing left that a summary could stand for"),
     "summarise.not_begun": ("Not summarised", "bad", "A summary was due, and none was begun"),
 }
-"""Title, tone and sentence for the outcomes of the steps before the payload's choice."""
+"""Title, tone and sentence by step and outcome, for the steps before the choice of a payload."""
 _PAYLOADS = {
     "least": "The smallest change under the trigger",
     "widest": "Every stored summary and mask",
@@ -238,7 +238,7 @@ _PAYLOADS = {
     "without_summaries": "The history cut, without summaries",
     "unchanged": "The request as it came",
 }
-"""Displayed words for the payloads that were tried."""
+"""Descriptions of the payloads that a plan may try, by step."""
 
 
 class Explained(NamedTuple):
@@ -249,7 +249,7 @@ class Explained(NamedTuple):
 
 def explained(plan: Mapping[str, Any] | None, sent: int) -> list[Explained]:
     """Explain a payload: the numbers of its plan, and each tried step with its outcome. `plan`: the stored plan, see
-    `account_of` in `compaction/fallback`; None if no compaction was due. `sent`: tokens of the latest request."""
+    `account_of` in `compaction/decision`; None if no compaction was due. `sent`: tokens of the latest request."""
     if plan is None:
         sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
         return [Explained("Nothing was due", sentence)]
@@ -287,7 +287,7 @@ def _step(step: Mapping[str, Any]) -> Explained:
 
 
 def meanings(*reasons: str | None) -> list[tuple[str, str]]:
-    """Return the reasons that occur in these texts, each once, with their meanings."""
+    """Return each reason that occurs in the texts once, with its meaning."""
     codes = {str(code): code for code in Code}
     found = dict.fromkeys(word for reason in reasons for word in re.findall(r"[a-z_]+", reason or ""))
     return [(word, codes[word].meaning) for word in found if word in codes]

@@ -102,8 +102,8 @@ def _state(provider: Provider) -> tuple[str, str]:
 
 
 async def _windows(visit: Visit) -> list[tuple[str, str, Window]]:
-    """Return model, upstream and window of the tenant's latest models; of models that providers list if there are none
-    or the database is unavailable."""
+    """Return name, upstream and window of the models that the tenant used last. Return models that providers list if
+    there are none, or if the database is unavailable."""
     used: list[str] = []
     with suppress(StoreUnavailable):
         used = await visit.find(read_models_used)
@@ -133,7 +133,7 @@ def command_of(resolve: Any, base: str, method: str, path: str, operation: Schem
             query += [f"{each['name']}={given}"] if each["in"] == "query" else []
     lines = [f"curl -s {shlex.quote(base + path + ('?' + '&'.join(query) if query else ''))}"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    if method.upper() != ("POST" if "example" in body else "GET"):  # curl's default method.
+    if method.upper() != ("POST" if "example" in body else "GET"):  # Not curl's default method.
         lines.append(f"-X {method.upper()}")
     if operation["security"]:
         # In the header that clients of the format use.

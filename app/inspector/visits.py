@@ -1,8 +1,8 @@
 """Visits: the session and tenant of a request to the inspector, the pages to sign in and out, and error pages.
 
-Steno stores no sessions: they are signed cookies that contain the visible tenant. A session begins with an API key,
-with the operator's password, or without sign-in if the server accepts callers without credentials. The cookie contains
-the tenant of an API key, and not the key.
+Steno stores no sessions: a session is a signed cookie with the shown tenant. A visitor signs in with an API key or the
+operator's password, or gets a session without sign-in if the server accepts clients without credentials. The cookie
+contains the tenant of the API key, but not the key.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OVER_TLS = "__Host-"
 """Prefix of cookie names over TLS. Browsers accept such a cookie only over TLS, and for this host and all its paths."""
 LASTS_SECONDS = 12 * 3600
 SEALED_AS = b"session 3"
-"""Input of a cookie's signature. Change it with the members of `Session`, so that older cookies are refused."""
+"""Input of a cookie's signature. Change it if the members of `Session` change, so that older cookies are refused."""
 _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 FORM_BYTES = 1_000_000
@@ -80,8 +80,8 @@ class Session(Struct, frozen=True):
 
 
 class Sessions:
-    """Reads and writes session cookies, valid for all replicas with the same secret and password. A change of either
-    ends all sessions."""
+    """Reads and writes session cookies. All replicas with the same secret and password accept them. If the secret or
+    the password changes, all sessions end."""
 
     def __init__(self, secret: bytes, password: str | None = None, clock: Callable[[], float] = time) -> None:
         """`clock`: returns seconds since 1970."""
@@ -125,7 +125,7 @@ class Sessions:
 
 
 class Guesses:
-    """Wrong sign-ins by address. Each process counts for itself, so several processes allow more guesses."""
+    """Wrong sign-ins by client address. Each process has its own count, so several processes allow more guesses."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -134,14 +134,14 @@ class Guesses:
         self._throttle = LogThrottle(clock)
 
     def wait(self, address: str) -> float:
-        """Return the seconds until the address may guess again; 0 for now."""
+        """Return the seconds until the address may guess again; 0 if it may guess now."""
         made = self._made.get(address)
         if made is None or len(made) < MOST_GUESSES:
             return 0.0
         return max(0.0, made[0] + PERIOD_SECONDS - self._clock())
 
     def count(self, address: str) -> None:
-        """Count a wrong guess, or one that was refused unread after too many wrong ones."""
+        """Count and log a wrong guess. While the address must wait, its guesses are refused unread and only logged."""
         if not (refused := self.wait(address) > 0):
             made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
             made.append(self._clock())
@@ -168,11 +168,11 @@ class SignInNeeded(Exception):
 
 
 TITLES = {403: "Not allowed", 404: "Not found", 503: "The database cannot be used"}
-"""Titles of error pages by status, except "That did not work"."""
+"""Titles of error pages by status. Other statuses have the title "That did not work"."""
 
 
 def no_such_page() -> HTTPException:
-    """Return the error for an unknown page. Another tenant's page gets the same, so that its existence stays secret."""
+    """Return the error for an unknown page, or for another tenant's page, whose existence thus stays secret."""
     return HTTPException(404, "There is no such page, or it is not yours.")
 
 
@@ -252,7 +252,7 @@ def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] |
     try:
         identity = authenticator.identify(scope["headers"], peer_of(scope))
     except MissingCredentials:
-        # With an operator's key, the session could spend it on summaries: it needs the header of every other request.
+        # If an operator's key pays for summaries, a session does not replace the credentials of other requests.
         is_enough = session is not None and session.is_signed_in and not authenticator.operator_pays
         return (session, False) if session is not None and is_enough else None
     if identity.method != "header":
@@ -290,7 +290,7 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
 
 
 TheForm = Annotated[Mapping[str, str], Depends(_form)]
-"""Fields of a form with this session's valid token."""
+"""Fields of a form that was sent with the session's token."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -316,7 +316,7 @@ def remember(request: Request, answer: Response, cookie: str | None) -> None:
 
 
 def base_for_clients(request: Request) -> str:
-    """Return scheme, host and port for clients. On the operator's listener, the port comes from the settings."""
+    """Return scheme, host and port for clients. On the operator's listener, the port is that of the settings."""
     if request.scope.get(LISTENER) != "operator":
         return base_of(request)
     return f"{request.url.scheme}://{request.url.hostname}:{_inspector(request).port}"
@@ -373,7 +373,7 @@ def _error_page(error: Exception, request: Request) -> Response:
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-"""Pages to sign in and out and to choose a tenant, static files, and unknown paths: to be included last."""
+"""Routes for sign-in, sign-out, tenants and static files. Include it last, because it also answers unknown paths."""
 
 
 @router.get("/ui/sign-in")
@@ -383,7 +383,7 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
-    """Sign in with an API key (the session keeps its tenant, not the key) or with the operator's password."""
+    """Sign in with an API key, of which the session keeps only the tenant, or with the operator's password."""
     scope, guesses, authenticator = request.scope, inspector.guesses, inspector.services.authenticator
     origin, host = value_of(scope["headers"], b"origin"), value_of(scope["headers"], b"host")
     # Before sign-in there is no form token, so the origin check stops other sites from signing a visitor in.
