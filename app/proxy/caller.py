@@ -6,8 +6,8 @@ Steno identifies a caller by the first of these:
 2. `clients.tenant`: one tenant for all other callers;
 3. the credentials: one tenant for each set of keys, or `anonymous` without keys, if that is allowed.
 
-If an upstream has a key of the operator's, every request needs the header. Without `clients.header`, Steno accepts
-requests from this machine only.
+If an upstream has a key of the operator's, every request needs this header. If `clients.header` is then not set, Steno
+accepts only requests from this machine.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout", b"x-server-timeout"})
 """Headers with a client's timeout in seconds, of openai-python, openai-node (rounded down) and Google's SDK."""
 SILENCE_SHARE = 1 / 3
-"""Maximum silence of a stream as a share of the client's timeout: one keep-alive may be late."""
+"""Maximum silence of a stream as a share of the client's timeout, so that one keep-alive may be late."""
 KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives, unless the client has a short timeout. Proxies on the way wait longer than this."""
+"""Seconds between keep-alives, unless the client has a short timeout. Proxies usually wait longer than this."""
 LEAST_SILENCE = 1.0
 """Seconds of silence that a stream may always have, however short the client's timeout is."""
 ANONYMOUS: Final = "anonymous"
@@ -125,7 +125,7 @@ class Authenticator:
     """Identifies callers.
 
     The header in which a key is sent makes no difference. Several keys together make one tenant, because one of them
-    may be a placeholder that many callers send, such as a key that an SDK requires although the gateway has its own.
+    may be a placeholder that many callers send, such as a key that only the SDK requires.
     """
 
     digests: Digests
@@ -154,7 +154,7 @@ class Authenticator:
             return Identity(self.digests.person("single", self.tenant), method)
         if not keys:
             return Identity(ANONYMOUS, method)
-        # NUL separates the keys. No header can hold one, so a NUL in a query's key is dropped.
+        # NUL separates the keys. No header can contain NUL, so NUL is dropped from a query's key.
         return Identity(self.digests.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys)), method)
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:

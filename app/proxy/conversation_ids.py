@@ -1,4 +1,4 @@
-"""Conversation ids: the client's own name for a conversation, or the id of the one that the history continues.
+"""Conversation ids: the client's name for a conversation, or the id of the conversation that the history continues.
 
 JSON holds a name unencoded; headers and paths hold it as percent-encoded UTF-8.
 """
@@ -149,8 +149,8 @@ class Conversations:
     async def identify(
         self, tenant: str, name: str | None, conversation: Conversation, heads: Heads | None
     ) -> Recognition:
-        """Return the conversation of a request. `name`: the client's name for it; `heads`: heads to remember it by,
-        None for a dry run."""
+        """Return the conversation of a request. `name`: the client's name for it. `heads`: heads by which later
+        requests find it; None for a dry run."""
         if name is not None:
             found = Recognition(name, by_name=True)
         else:

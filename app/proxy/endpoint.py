@@ -173,7 +173,7 @@ class ChatEndpoint:
             return Unread(Reason(Code.INTERNAL_ERROR), body)
 
     async def _prepare(self, exchange: Exchange, request: ChatRequest) -> Attempt:
-        """Decide on the payload. If that fails, the payload is the client's own bytes."""
+        """Decide on the payload. If the decision fails, the payload is the client's own bytes."""
         began = monotonic()
         decision = await self._decide(exchange, request)
         seconds = round(monotonic() - began, 3)
@@ -194,8 +194,8 @@ class ChatEndpoint:
         return FAILED
 
     async def _send(self, exchange: Exchange, attempt: Attempt) -> None:
-        """Send a payload and wait for the answer. Once the client's stream has begun, its SDK cannot retry: Steno then
-        retries instead. Meanwhile, messages that were not counted yet are counted. Raises the upstream errors.
+        """Send a payload, wait for the answer, and meanwhile count the uncounted messages. If the client's stream has
+        begun, its SDK cannot retry, so Steno retries. Raises the upstream errors.
         """
         if exchange.stream is not None:
             exchange.stream.decide(attempt.decision)
@@ -292,11 +292,11 @@ class ChatEndpoint:
 
 
 UPLOAD_BYTES = 1_000_000_000
-"""Maximum bytes of a relayed body: it takes no memory, but occupies a connection."""
+"""Maximum bytes of a relayed body. Such a body takes no memory, but occupies a connection."""
 
 
 class CountingEndpoint(ChatEndpoint):
-    """Endpoint of requests to count tokens: forwarded unchanged to the model's provider, and not recorded."""
+    """Endpoint of requests to count tokens. Steno forwards them unchanged to the model's provider, and records none."""
 
     async def serve(self, exchange: Exchange) -> None:
         entry = uncompacted("POST", exchange.caller.target)
@@ -314,7 +314,7 @@ class PassthroughEndpoint:
         services, headers, route, record = self._services, list(scope["headers"]), scope[ROUTE], scope[REQUEST]
         client, own = ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION)), []
         try:
-            # Otherwise any client that reaches Steno could use the provider through it.
+            # Without this check, any client that reaches Steno could use the provider.
             tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if (entry := uncompacted(scope["method"], route.target)) is not None:
                 own = bypass(services, record, entry.name, passing(entry, services.formats))

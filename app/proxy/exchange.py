@@ -121,7 +121,7 @@ _NO_FAILURE = (
     because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
-"""Reasons for no compaction that are no failure: the client turned it off, or it was put off."""
+"""Reasons for not compacting that are not failures: the client turned compaction off, or Steno postponed it."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
@@ -132,7 +132,7 @@ class RequestRecord:
 
     request_id: str
     """Steno's id of the request: in log, ledger, REST and `x-context-request-id`, and in `x-request-id` unless the
-    provider sets that."""
+    provider sets that header."""
     method: str
     path: str
     throttle: LogThrottle
@@ -153,7 +153,7 @@ class RequestRecord:
     span: Span | None = None
     """Trace span; None if tracing is off."""
     has_waited: bool = False
-    """True once the wait for a summary is in the metrics: a request is counted once."""
+    """True once the wait for a summary is in the metrics, because a request is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
@@ -238,8 +238,8 @@ class RequestRecord:
         )
 
     def failed(self, error: StenoError) -> None:
-        """Log an error of Steno's own that the client gets. Unreachable providers and refused WebSockets are logged
-        once, and then once a minute."""
+        """Log an error of Steno's own that the client gets. Log unreachable providers and refused WebSockets at most
+        once a minute."""
         if self.span is not None:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
@@ -314,12 +314,12 @@ class Refusal(Struct, frozen=True):
     """Refused part: usage in streams, signed thinking, two messages of one role in a row, another order of the
     messages, the size, or something else."""
     status: int = 0
-    """Status of a refusal of kind `other`, also if the first frame of a stream names it; otherwise 0."""
+    """Status of a refusal of kind `other`, even if only the first frame of a stream names it; 0 for other kinds."""
     said: str = ""
     """Provider's words about roles or order; the status in words for kind `other`."""
     overflow: Overflow | None = None
     limit_is_learnt: bool = False
-    """True if later requests are measured by the overflow's limit."""
+    """True if Steno has learnt the overflow's limit for later requests."""
     view: View | None = None
     """View without the refused thinking; None for the unchanged history."""
 
@@ -348,11 +348,11 @@ class Attempt:
     request: ChatRequest
     decision: Decision
     asks_usage: bool = False
-    """True if Steno asks for the stream's usage although the client does not: Steno learns token counts from it."""
+    """True if Steno asks for the stream's usage although the client does not, in order to learn token counts."""
     waited_seconds: float | None = None
     """Seconds waited for a compaction; None if the request waited for none."""
     is_smaller: bool = False
-    """True if the prompt was made smaller after a refusal. Steno learns no window from an empty answer to it."""
+    """True if Steno made the prompt smaller after a refusal. Then Steno learns no window from an empty answer."""
     answering: UpstreamExchange = field(init=False)
     """Latest answer; not set before the first one."""
     refusal: Refusal | None = None
@@ -380,7 +380,7 @@ class Exchange:
     body: bytes = b""
     """Body of the request, decoded."""
     encoded: tuple[Caller, bytes] | None = None
-    """Original sender and body, if the body was encoded. An unchanged body is forwarded encoded."""
+    """Caller and body as they arrived, if the body was encoded. Steno forwards an unchanged body in this form."""
     headers: Headers = field(default_factory=list)
     """Headers about the context, for an error of Steno's own."""
     has_waited: bool = False
@@ -402,7 +402,7 @@ class Exchange:
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):
             decision = replace(decision, why=(wire.hands_off,))
-        # Only for models that report no usage unasked: the reported usage is then Steno's, and is removed.
+        # Only for models that report no usage unasked: Steno removes usage that the client did not ask for.
         may_ask = not is_untouched and self.services.events.body and wire.answer.stream and not wire.answer.wants_usage
         model = request.format.name, wire.model
         asks_usage = may_ask and (

@@ -27,7 +27,7 @@ from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
 LONGEST_REASON = 1_000
 """Maximum characters of a reason in a header and in the store."""
 MISJUDGED = 4
-"""Maximum error factor of an estimate. A larger number in a refusal is not about the prompt, and is not learnt."""
+"""Steno learns no limit from a refusal with a number of more than this many times the prompt's estimated tokens."""
 
 
 def learn_status(attempt: Attempt, status: int) -> None:
@@ -39,12 +39,12 @@ def learn_status(attempt: Attempt, status: int) -> None:
         if request.binds_thinking:
             learn_refused_thinking(request, sent_again_from(request.conversation, attempt.decision.view))
         elif THINKING_OFF in attempt.decision.actions:
-            # This answer has no thinking, but its provider would demand it in the turn's next request.
+            # This answer has no thinking, but the provider would demand thinking in the turn's next request.
             learn_refused_thinking(request, len(request.conversation.transcript))
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
-    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn; 0 does nothing."""
+    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn. Ignore 0."""
     turns = turn_digests(request.conversation)
     if messages and turns:
         request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turns[0], messages)
@@ -53,13 +53,13 @@ def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
 def learn_overflow(
     request: ChatRequest, overflow: Overflow, output: int | None = None, *, is_measured: bool = False
 ) -> None:
-    """Learn a limit. `output`: output cap that the limit may be about; `is_measured`: an answer confirmed the limit."""
+    """Learn a limit. `output`: output cap that the limit may describe. `is_measured`: an answer confirmed the limit."""
     windows, asked = request.provider.windows, request.measure.asked
     windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
 
 
 def learn_cut(attempt: Attempt, editor: AnswerEditor) -> Overflow | None:
-    """Return the overflow if the answer ended for want of room, and learn the window: the sum of prompt and answer."""
+    """Return the overflow of an answer that the window cut, else None. Learn the window: prompt plus answer."""
     request, usage = attempt.request, editor.usage
     asked, budget = request.wire.answer, request.budget
     tokens, expected = usage.tokens if usage else Tokens(), budget.line.to_provider_tokens(attempt.tokens)
@@ -73,8 +73,8 @@ def learn_cut(attempt: Attempt, editor: AnswerEditor) -> Overflow | None:
 
 
 async def learn_limit(services: Services, attempt: Attempt, overflow: Overflow, body: bytes) -> bool:
-    """Learn the limit that a refusal names; return False if there is no credible one. A number that may be quoted from
-    the request, or that is far larger than the prompt, is not credible."""
+    """Learn the limit that a refusal names; return False if it names no credible limit. A number that may be quoted
+    from the request, or is far larger than the prompt, is not credible."""
     limit, request = overflow.limit, attempt.request
     if limit is None:
         return False
@@ -90,7 +90,7 @@ async def learn_limit(services: Services, attempt: Attempt, overflow: Overflow, 
 
 
 def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
-    """Remember how the model's streams report usage. After a refusal, Steno does not ask again for a day."""
+    """Remember how the model's streams report usage. After a refusal, Steno asks for no usage for a day."""
     known, model = request.provider.streamed_usage, (request.format.name, request.wire.model)
     if known.own(request.tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:
         return
@@ -98,7 +98,7 @@ def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
 
 
 def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:
-    """Learn from an answer's usage; None if it reported none. `streamed`: whether the answer was a stream."""
+    """Learn from an answer's usage; None if the answer reported none. `streamed`: whether the answer was a stream."""
     request = attempt.request
     wire, conversation, provider, tenant = request.wire, request.conversation, request.provider, request.tenant
     # An answer that is no stream always reports its usage.
@@ -117,7 +117,8 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     if not holds_media:
         calibrations.learn(learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
-        # Everything was sent, and all media are pictures of known size: they cost the tokens that the text does not.
+        # Nothing is omitted, and all media are pictures of known size: they cost the tokens that the text does not
+        # cost.
         plain, scaled = shown
         sample = picture_sample(calibrations.of(key), attempt.tokens - scaled, plain, reported)
         if sample is not None:
@@ -207,7 +208,7 @@ def conversation_seen(request: ChatRequest, decision: Decision) -> ConversationS
 
 
 def latest_history(request: ChatRequest) -> LatestHistory:
-    """Build the stored messages of a request. The next request's history brings the answer."""
+    """Build the stored messages of a request, without the answer, which the next request contains."""
     conversation, ratio = request.conversation, request.budget.line.ratio
     return LatestHistory(
         tenant=request.tenant,

@@ -1,17 +1,17 @@
-"""Recovery: the changed payload that Steno may send after the provider refused one.
+"""Recovery: the changed payload that Steno may send after the provider refused a payload.
 
 Steno changes the messages of a request at most once. Leaving out usage or thinking, and merging two messages of one
 role, do not count as such a change.
 
 | refused | new payload | learnt |
 |---|---|---|
-| usage in a stream | the same, without asking for usage | do not ask the model again for a day |
-| signed thinking | the same messages without it | leave out that thinking for the rest of the turn |
+| usage in a stream | the same, without asking for usage | the model is not asked for usage for a day |
+| signed thinking | the same messages without thinking | this thinking is left out for the rest of the turn |
 | two messages of one role in a row | the same view with alternating roles | the model requires alternating roles |
-| another order of the messages | the next fallback view | if answered: views of the refused status are refused |
+| another order of the messages | the next fallback view | if answered: the provider refuses such views |
 | the size, with the output cap added | a lower output cap | if answered: the provider adds the cap |
 | the size | a smaller prompt | the limit in the refusal, confirmed if the smaller prompt is answered |
-| nothing, but the answer is empty for want of room | a smaller prompt | the window: the sum of prompt and answer |
+| nothing, but the window left no room for an answer | a smaller prompt | the window: prompt plus answer |
 | a changed payload, for another reason (400, 422) | the client's own bytes, if they fit | as for another order |
 
 If there is no other payload, the client gets the refusal. `RetryBudget` governs retries of an unchanged payload.
@@ -60,7 +60,7 @@ log = structlog.get_logger("steno.observe")
 
 UNKNOWN_FAULT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 MESSAGES_CHANGED = ("order", "size", "other")
-"""Kinds of refusals after which the messages are changed."""
+"""Kinds of refusals after which Steno changes the messages."""
 MOST_REPEATS = 2
 """Maximum number of retries. This number and the pauses below are those of OpenAI's SDKs."""
 FIRST_PAUSE_SECONDS = 0.5
@@ -110,7 +110,7 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
 
 
 def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
-    """Return the refusal if an answer without content ended for want of room; None otherwise."""
+    """Return a size refusal if the window left no room for an answer, else None. Learn the window, store the usage."""
     if not (editor.window_full or editor.at_length):
         return None
     attempt.calls[-1].usage = editor.usage
@@ -119,7 +119,7 @@ def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
 
 
 async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, first_frame: bool = False) -> Refusal:
-    """Read why a payload was refused. `first_frame`: the answer has status 200, and the error is in its body or in the
+    """Read the reason of a refusal. `first_frame`: the answer has status 200, and the error is in its body or in the
     first frame of its stream."""
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
@@ -193,7 +193,7 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
 
 def _as_it_came(exchange: Exchange, refused: Attempt, said: str) -> Attempt | None:
     """Begin an attempt with the client's own bytes, after a changed payload was refused for an unknown reason. Return
-    None if they exceed the limit or hold refused thinking."""
+    None if these bytes exceed the limit or contain refused thinking."""
     request, status = refused.request, refused.answering.status
     if refused.decision.view is None or status not in UNKNOWN_FAULT_STATUSES or request.thinking_from:
         return None
@@ -211,7 +211,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
     changed = replace(decision, output_cap=None)
     if limits.budget is not None:
         # The summary settings are computed again, because the summariser may be the model whose window was learnt.
-        # The turn's thinking is left out: it is signed for messages that now change, and no other attempt follows.
+        # Leave out the turn's thinking: it is signed for messages that change now, and no other attempt follows.
         smaller = replace(request, budget=limits.budget, thinking_from=len(request.conversation.transcript))
         started = partial(announce, exchange, request)
         changed = await exchange.services.compactor.for_request(smaller, started).prepare_smaller()
@@ -246,7 +246,7 @@ def _smaller_limits(refused: Attempt, overflow: Overflow) -> SmallerLimits | Non
 
 
 def takes_place(refused: Attempt, changed: Attempt) -> bool:
-    """True if the client gets the answer to the changed payload. It always gets a refusal of its own bytes."""
+    """True if the client gets the answer to the changed payload. The client always gets a refusal of its own bytes."""
     if refused.refusal is None or refused.refusal.keeps_messages:
         return True
     if changed.decision.view is None and refused.decision.view is not None:
@@ -280,7 +280,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
 
 @dataclass(slots=True)
 class RetryBudget:
-    """Retries of one unchanged payload. Its time begins with the first refusal."""
+    """Retries of one unchanged payload, within a time that begins with the first refusal."""
 
     seconds: float
     """Maximum seconds from the first refusal to the last retry."""

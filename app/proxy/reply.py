@@ -44,13 +44,13 @@ from app.proxy.request import INLINE_BODY, Unread
 log = structlog.get_logger("steno.bypass")
 
 FIRST_PIECE_SECONDS = 1.0
-"""Longest time in seconds that the start of a stream without content is held back: an error may follow, or an empty
-end because the prompt fills the window. For a changed payload this is the longest silence of a stream, while at most
-`MOST_EMPTY_FRAMES` arrive."""
+"""Seconds for which Steno holds back the start of a stream without content, because an error or an empty end may
+follow. The start of an answer to a changed payload is held back for `Caller.longest_silence`, unless more than
+`MOST_EMPTY_FRAMES` frames arrive."""
 MOST_EMPTY_FRAMES = 10
-"""Frames without content at the start of a stream; after more of them the content is probably in an unknown format."""
+"""Most frames without content at the start of a stream. If there are more, the content may have an unknown format."""
 FRAMES_AT_ONCE = 64
-"""Frames relayed before other tasks get their turn: one read can bring 30,000 frames."""
+"""Frames relayed before other tasks get their turn, because one read can bring 30,000 frames."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -182,8 +182,8 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
 async def relay_as_sent(
     exchange: Exchange, answering: UpstreamExchange, own: Headers, reader: AnswerEditor | None = None
 ) -> None:
-    """Relay an answer with an unchanged body, except for the error frame after a broken stream. `reader`: an editor
-    that reads a successful answer, such as its usage."""
+    """Relay an answer with an unchanged body, except for the error frame after a broken stream. `reader`: editor that
+    reads the usage of a successful answer."""
     kind = media_type(answering.headers) if answering.status == 200 else ""
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
@@ -198,7 +198,7 @@ async def relay_as_sent(
 
 async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Headers, record: RequestRecord) -> None:
     """Relay an answer without reading its body. Raises `AbortedAnswer` if the provider's answer breaks off."""
-    # A 304 states the length of a body that it does not have; uvicorn would wait for that body.
+    # A 304 may state the length of a body that it does not have, and uvicorn would wait for the body.
     await client.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
     try:
         async for chunk in answering:
@@ -210,7 +210,7 @@ async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Head
 
 
 async def start_stream(exchange: Exchange, answering: UpstreamExchange, own: Headers) -> None:
-    """Send status and headers of a stream, in one packet with its first frame if that has arrived."""
+    """Send status and headers of a stream, in one packet with its first frame if the frame has arrived."""
     if last_end(answering.first_part):
         exchange.client.hold_head()
     await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
@@ -241,7 +241,7 @@ async def relay_stream(
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
-    """Relay complete frames. Return the last ones instead of relaying them if the stream is known to have ended."""
+    """Relay complete frames. If the stream has already ended, return the last frames instead of relaying them."""
     start, edited = 0, 0
     while start < len(frames):
         pieces = []
@@ -300,7 +300,7 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
 
 
 def unless_told(own: Headers, answered: Received) -> Headers:
-    """Return `own`; no headers if the answer already has those of another Steno."""
+    """Return `own`; no headers if the answer already has headers of another Steno."""
     return [] if are_of_steno(answered) else own
 
 

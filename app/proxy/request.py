@@ -56,13 +56,13 @@ INLINE_ENCODED = 262_144
 STEP_BYTES = 4 << 20
 """Bytes decoded in one step; after each step they are counted, and other tasks get their turn."""
 INLINE_BODY = 1 << 20
-"""Maximum new bytes of a body parsed in the event loop: four milliseconds of work."""
+"""Maximum bytes, without a cached beginning, of a body parsed in the event loop: four milliseconds of work."""
 INLINE_BYTES = 32_768
-"""Maximum bytes of new text digested and counted in the event loop: about a millisecond of work."""
+"""Maximum bytes of uncached text digested and counted in the event loop: about a millisecond of work."""
 PATIENCE_SHARE = 0.8
 """Share of the client's timeout that a compaction may use."""
 MOST_GUESSED = 100
-"""Maximum number of models logged for an unknown window: callers can invent any number of names."""
+"""Maximum number of models logged for an unknown window, because clients can invent any number of names."""
 BODY_SHARE = 0.8
 """Share of the provider's largest body above which Steno drops pictures."""
 
@@ -124,9 +124,9 @@ class Unread(Struct, frozen=True):
 async def read_request(services: Services, caller: Caller, body: bytes, request_id: str) -> ChatRequest | Unread:
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
-    A request for compaction by the client or provider is forwarded unread if it fits. If it would overflow, Steno
-    compacts it, because otherwise the client could not continue. If it fits but has signed thinking, which the provider
-    may refuse after earlier compactions, Steno reads it but does not compact it.
+    A request in which the client or the provider compacts the conversation is forwarded unread if it fits the window.
+    If it does not fit, Steno compacts it, so that the client can continue. If it fits but has signed thinking, which
+    the provider may refuse after earlier compactions, Steno reads it but does not compact it.
     """
     if SUMMARY_CALL in caller.headers:  # From this Steno or another one.
         return Unread(Reason(Code.SUMMARY_CALL), body)
@@ -204,7 +204,7 @@ async def parse_request(
     if wishes.focus:  # A summary is reused only with the same focus.
         focus = blake2b(wishes.focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
         series = f"{series}:{focus.hexdigest()}"
-    wait = rules.compaction.wait_seconds  # Without keep-alives, it also depends on the client's timeout.
+    wait = rules.compaction.wait_seconds  # Without keep-alives, the wait also depends on the client's timeout.
     wants_compaction = caller.allows(own_headers.COMPACTION) and wishes.options.get("compaction") is not False
     wants_recall = caller.allows(own_headers.RECALL) and wishes.options.get("recall") is not False
     skipped = len(conversation.instructions)
@@ -292,7 +292,7 @@ class ModelLimits:
         self._guessed: set[tuple[str, str]] = set()
 
     async def measure(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
-        """Measure a request. If the provider's list of models is still being fetched, wait briefly for it.
+        """Find a request's provider and limits. If the provider's list of models is being fetched, wait briefly for it.
 
         `remember=False`: a dry run, which does not call the provider. Raises `UnknownUpstream`, and `InvalidRequest`
         for an unknown preset.

@@ -1,6 +1,6 @@
 """Router: checks headers, host, origin and loops of every request, and chooses its endpoint.
 
-It is plain ASGI, because Starlette's function middleware would end a broken answer cleanly.
+It is plain ASGI, because Starlette's function middleware would end a broken answer like a complete one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 CALLERS = (b"/context", b"/mcp")
 """Prefixes of paths that the operator's listener does not serve; it serves no provider paths either."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
-"""Prefixes of provider paths: OpenAI's, Google's, and Azure's own, which are not compacted."""
+"""Prefixes of provider paths: OpenAI's, Google's and Azure's. Requests at Azure's own paths are not compacted."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The answer to TRACE or TRACK would show the caller the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -96,7 +96,7 @@ class Router:
         listener: Listener | None = None,
     ) -> None:
         """`verbose`: log a line for each chat request. `listener`: the listener of these requests; None if there is
-        only one."""
+        only one listener."""
         self._own = app
         self._chat = chat
         self._counting = counting
