@@ -34,14 +34,14 @@ LARGEST_WHOLE = 16 << 20
 The longest texts of today's models take 1 MB, an answer with a picture a few MB.
 """
 LONGEST_ERROR = 64 << 10
-"""Most bytes of an unstreamed error with status 200."""
+"""Most bytes that Steno reads of a body with status 200 to find an error in place of a stream."""
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 LONGEST_NAME = 1_000
 """Most bytes of an id or a model name that Steno reports as the provider's."""
 
 
 class ContextMembers(Struct, frozen=True):
-    """JSON members about the context that Steno adds to an answer, without braces, the same in every format."""
+    """JSON members about the context, without braces, that Steno adds to an answer. All formats have the same ones."""
 
     status: bytes = b""
     """Members of an early frame: `context_status`."""
@@ -54,15 +54,15 @@ UNTOLD = ContextMembers()
 
 @dataclass(slots=True)
 class AnswerEditor:
-    """Editor of one answer on its way to the client, streamed or whole, which also collects usage, end and errors.
+    """Editor of one streamed or unstreamed answer to the client. It also records the usage, the end and errors.
 
-    Unreadable bytes pass unchanged; the client's parser judges them. `edit` takes the frames of a stream in order, each
-    with its final blank line, and at the end any incomplete frame. A format defines the notable frames and edits them.
+    Unreadable bytes pass unchanged. `edit` takes the frames of a stream in order, one at a time, each with its final
+    blank line; the last frame may be incomplete. Each format defines its notable frames and edits them.
     """
 
     SPEC: ClassVar[FormatSpec]
     NOTABLE: ClassVar[Pattern[bytes]]
-    """Pattern of frames that Steno parses; it skips other frames."""
+    """Pattern of the frames that Steno parses after the answer has begun."""
     CONTENT: ClassVar[Pattern[bytes]]
     """Pattern of a non-empty text or a call, in a frame or an unstreamed answer."""
 
@@ -70,11 +70,11 @@ class AnswerEditor:
     request: WireRequest | None = None
     """The answered request; None if Steno did not parse it."""
     early: EarlyFrames | None = None
-    """Writer of the frames before the answer."""
+    """Writer of Steno's frames before the provider's answer."""
     hides_usage: bool = False
     """Whether to remove usage that Steno requested and the client did not, because many clients fail on it."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
-    """Usage members as received. A stream may report usage twice; the second one counts."""
+    """Usage members as received. A stream may report usage twice; the later values count."""
     model: str = field(default="", init=False)
     tier: str = field(default="", init=False)
     searches: int = field(default=0, init=False)
@@ -90,7 +90,7 @@ class AnswerEditor:
     failed: bool = field(default=False, init=False)
     error: bytes = field(default=b"", init=False)
     provider: dict[str, bytes] = field(default_factory=dict, init=False)
-    """Members of the provider's frames that Steno replaced."""
+    """Original values of the provider's members that Steno replaced."""
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
@@ -99,12 +99,12 @@ class AnswerEditor:
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Return the body of an error of Steno's."""
+        """Return the body that reports an error of Steno to the client."""
         return error.envelope
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body of a provider's refusal after Steno has sent status 200. `now` in Unix seconds."""
+        """Return the body that reports a provider's refusal after status 200 was sent. `now` is in Unix seconds."""
         return error_body(status, headers, body, now)
 
     @property
@@ -130,11 +130,11 @@ class AnswerEditor:
 
     @property
     def continues(self) -> bool:
-        """Whether a frame of Steno's began the answer."""
+        """Whether one of Steno's frames began the answer."""
         return self.early is not None and self.early.begins_answer
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Return the end of the frames from `start` on that need no edit."""
+        """Return the index before which no frame from `start` on needs an edit."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)
@@ -165,7 +165,7 @@ class AnswerEditor:
             self.has_content = self.CONTENT.search(frames, start, stop) is not None
 
     def _take(self, said: RawObject) -> list[object]:
-        """Record the usage and the end from a frame or an unstreamed answer. Returns the finish reasons."""
+        """Record usage, model, tier and end from a frame or an unstreamed answer. Return the finish reasons."""
         spec = self.SPEC
         held = {name: said.value(name) for name in said.members}
         usage, model, tier = usage_members(spec, held)
@@ -184,7 +184,7 @@ class AnswerEditor:
         self.error, self.failed = self.error or error, True
 
     def _last_members(self) -> bytes:
-        """Return the report, with the replaced members of the provider as `context.provider`."""
+        """Return the report; its `context.provider` has the provider's members that Steno replaced."""
         if not self.provider or not self.context.report:
             return self.context.report
         told = RawObject(b"{%b}" % self.context.report)
@@ -200,15 +200,15 @@ class AnswerEditor:
         return self.failed_by(self.refusal(status, headers, body, now))
 
     def failed_by(self, envelope: bytes) -> bytes:
-        """Return the frames that end a stream with an error's body."""
+        """Return the frames that report an error's body (`envelope`) and end the stream."""
         return event(envelope)
 
     async def as_stream(
         self, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
     ) -> AsyncIterator[bytes]:
-        """Yield the stream in a body with status 200, or the frames for an error in it.
+        """Yield the stream from a body with status 200. If the body is an error, yield frames that report the error.
 
-        `is_stream`: the content type is that of a stream. Raises `UpstreamUnreadable` for any other body.
+        `is_stream`: whether the content type is that of a stream. Raises `UpstreamUnreadable` for any other body.
         """
         start, begun = b"", False
         async for chunk in chunks:

@@ -8,7 +8,7 @@ A format is one conversation API: its paths, and its JSON for history, answers, 
    and unknown members survive.
 
 A format has no state, does no input or output, and imports no other format. `registry` lists all formats. The proxy
-finds a request's format by its path; a summary call uses a format of the upstream that writes the summary.
+finds a request's format by its path. A summary call uses a format that the upstream for summaries supports.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(eq=False)
 class WireFormat:
-    """One conversation API: its table, and functions for the rest."""
+    """One conversation API: its table (`spec`), and functions for properties that need code."""
 
     spec: FormatSpec
     request: type[WireRequest]
@@ -63,15 +63,15 @@ class WireFormat:
     message: Callable[..., Draft]
     """Function that parses a raw message: see `Decode`."""
     render: Callable[..., list[bytes]]
-    """Function from a conversation and a view to the payload's raw messages in order. With `alternate` no two user
-    messages are in a row, for providers that refuse that."""
+    """Function from a conversation and a view to the payload's raw messages in order. With `alternate` it joins user
+    messages that became adjacent, for providers that refuse two in a row."""
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     token_rules: Callable[..., CountingRules] = rules_for
     """Function from a model and its provider's host to the rules for counting a prompt."""
     window_asked: Callable[[Headers], int | None] = lambda _: None
-    """Function from a request's headers to the window in tokens that they request."""
+    """Function that returns the context window in tokens that a request's headers ask for."""
     refuses_thinking: Callable[..., bool] = lambda *_, **__: False
-    """Function that tells whether a refusal is about signed thinking. `changed`: Steno changed the history."""
+    """Function that returns whether a refusal is about signed thinking. `changed`: Steno changed the history."""
 
     def __post_init__(self) -> None:
         self.name, self.path = self.spec.name, self.spec.path
@@ -85,15 +85,15 @@ class WireFormat:
     def read(
         self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None, target: bytes = b""
     ) -> WireRequest:
-        """Parse a body. Raises `Unreadable` if the provider should judge it, `InvalidRequest` for wrong options.
+        """Parse a body. Raises `Unreadable` for a body to forward unchanged, `InvalidRequest` for wrong options.
 
-        With `beginnings` only the bytes after a known prefix are parsed. All slow parsing happens here, because large
-        bodies are read outside of the event loop. `target` is the request's path with its query.
+        With `beginnings` only the bytes after a cached prefix are parsed. All slow parsing happens here, so that the
+        caller can parse large bodies in a worker thread. `target` is the request's path with its query.
         """
         spec, kind = self.spec, self.request
         known = beginnings.find(body) if beginnings is not None else None
         start, marks = (known.stop, known.marks) if known is not None else (0, 0)
-        # Checked before decoding, because each value takes many times its bytes.
+        # Checked before decoding, because a decoded value takes many times the memory of its bytes.
         if holds_more_values(body, bounds.values, start, marks):
             raise TooManyValues(f"It holds more than {bounds.values} values.")
         source = RawObject(body) if known is None else known.read_rest(body)
@@ -112,7 +112,7 @@ class WireFormat:
         options = read_options(source)
         if beginnings is not None and (source.raw(spec.history) or b"").startswith(b"["):
             beginnings.keep(source, spec.history, elements, known)
-        # Clients count the elements of their history; one raw message may contain several.
+        # A pin is an index into the elements of the client's history; one raw message may contain several elements.
         moved = messages - len(elements)
         pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
         output = kind.output_in(source)
@@ -137,7 +137,7 @@ class WireFormat:
         )
 
     def model_in(self, body: bytes, target: bytes = b"") -> str:
-        """Return the model of a body that is not parsed otherwise; empty if unknown."""
+        """Return the model that the path (`target`) or the unparsed body of a request names; empty if unknown."""
         if self.spec.address is not None and (found := self.spec.address.match(target)):
             return unquote_to_bytes(found["model"][: 3 * LONGEST_MODEL]).decode("utf-8", "replace")[:LONGEST_MODEL]
         try:
@@ -147,7 +147,7 @@ class WireFormat:
         return model if len(model) <= LONGEST_MODEL else ""
 
     def alone(self, raw: bytes) -> bytes:
-        """Return a raw message as valid JSON: a separate member with instructions gets braces."""
+        """Return a raw message as a JSON value: a member with instructions (key and value) gets braces."""
         return b"{%b}" % raw if self.spec.beside is not None and self.spec.beside.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:
@@ -159,7 +159,7 @@ class WireFormat:
             return alone
 
     def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
-        """Return the body of a request with these messages in the form of `alone`, instructions first."""
+        """Return a request body with these messages, instructions first, each in the form that `alone` returns."""
         history = self.request.history_of([*map(self.raw_of, messages)])
         return b'{"model":%b,%b}' % (msgspec.json.encode(model), history)
 

@@ -20,12 +20,12 @@ from app.conversation.messages import Media
 from app.formats.raw_json import text_at
 
 HEADER = 4 << 10
-"""Characters of base64 that include a picture's size, or a recording's header."""
+"""Characters of base64 that Steno decodes to find a picture's size or a recording's header."""
 JPEG_HEADER = 4 << 16
-"""The same for a JPEG, whose size follows previews and colour profiles of up to 64 KB each."""
+"""The same for a JPEG, where previews and colour profiles of up to 64 KB each may precede the size."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
-"""Rates assumed without a header: speech at 64 kbit/s; samples of 16 bits at 24 kHz."""
+"""Assumed rates of recordings without a WAV header: MP3 at 64 kbit/s, PCM with 16 bits at 24 kHz."""
 SAMPLES_BYTES_PER_SECOND = 32_000
 """Rate assumed for other formats: samples of 16 bits at 16 kHz."""
 
@@ -74,7 +74,7 @@ def _jpeg_pixels(head: bytes) -> tuple[int, int]:
 
 
 def seconds(data: str, format_: str) -> float:
-    """Return a recording's length in seconds: its size divided by the rate in the WAV header or of its format."""
+    """Return a recording's length in seconds: its bytes divided by the rate from the WAV header, else of the format."""
     start = data.find(",", 0, 200) + 1
     head = _decoded(data, start, HEADER)
     place = head.find(b"fmt ", 12) if head.startswith(b"RIFF") and head[8:12] == b"WAVE" else -1
@@ -87,8 +87,8 @@ def _little(head: bytes, start: int, length: int) -> int:
 
 
 def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> Media:
-    """Return the media of a part in OpenAI's formats. `members` hold its data, URL or file id; `url` is a picture's;
-    `size` is the characters of all of them."""
+    """Return the media of a part in OpenAI's formats. `members` has its data, URL or file id. `url` is the URL of a
+    picture. `size` counts the characters of data, URL and id."""
     if kind == "file" and (data := text_at(members, "file_data")):
         return replace(file_of(data, size), name=text_at(members, "filename"))
     width, height = pixels(url) if kind == "image" and url.startswith("data:") else (0, 0)
@@ -99,7 +99,7 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Characters of a document's base64 that are read: 32 MB decoded, the most that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Bytes to which all streams of a document may unpack; further streams are assumed to have average glyphs."""
+"""Bytes to which all streams of a document may unpack; further streams count with the average glyphs."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
@@ -134,9 +134,9 @@ _TWO_BYTES = b"/Identity-H"
 
 
 def file_of(data: str, size: int = 0) -> Media:
-    """Return the media of a file in base64 or a data URL. `size` is the characters of its part, if more than `data`.
+    """Return the media of a file in base64 or a data URL. `size`: characters of its part, if more than `data`.
 
-    Width and height of a PDF are those of its first page, in points; glyphs those of all pages.
+    The width and height of a PDF are those of its first page, in points. Its glyphs are those of all pages.
     """
     start, size = data.find(",", 0, 200) + 1, size or len(data)
     head = _decoded(data, start, _HEAD)
@@ -171,7 +171,7 @@ def _pdf(data: bytes) -> Media:
     pages = min(MOST_PAGES, pages or max(1, len(data) // BYTES_A_PAGE))
     width = 2 if any(_TWO_BYTES in part for part in structure) else 1
     glyphs = sum(_glyphs(content, width) for content in contents)
-    # Unread streams are assumed to have average glyphs.
+    # Each unread stream counts with the average glyphs of the read ones.
     glyphs = glyphs * (len(contents) + unread) // len(contents) if contents else bool(unread) * GLYPHS_UNREAD * pages
     box = next((found for part in structure if (found := _BOX.search(part))), None)
     left, low, right, high = (int(number) for number in box.groups()) if box else (0, 0, 0, 0)

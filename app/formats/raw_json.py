@@ -1,8 +1,8 @@
 """Raw JSON: read and replace single values of a document while all other bytes stay unchanged.
 
-1. The decoder returns the values of an object as slices; Steno computes a member's position only to edit it.
+1. The decoder returns the values of an object as slices; Steno then finds the position of each value.
 2. An object with a repeated key is unreadable, because parsers differ on which value counts.
-3. Before decoding, values are counted by their marks (the bytes `,`, `[` and `{`), which bounds the work.
+3. Before it decodes, Steno estimates the number of values by counting the bytes `,`, `[` and `{` (marks).
 4. A client that cuts a text inside an emoji sends half a surrogate pair, which the decoder refuses. Steno then decodes
    a copy with another escape of the same length, so that all positions are those of the original.
 """
@@ -27,7 +27,7 @@ _LONE = re.compile(
 BLOCK = 65_536
 """Bytes processed in one step, during which other threads wait."""
 ESCAPE = 6
-"""Bytes of an escape, which may be in two blocks."""
+"""Bytes by which searched blocks overlap: the length of an escape."""
 _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -48,8 +48,8 @@ def replaced(json: bytes) -> bytes:
 
 
 def told_apart(json: bytes) -> bytes:
-    """Return JSON in which each lone surrogate is a private-use character of its own, for comparisons and positions;
-    the same object if it has none."""
+    """Return JSON with a private-use character in place of each lone surrogate: another for each, and of the same
+    length, so that values stay different and positions the same. Returns the same object if it has none."""
     return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
 
 
@@ -74,7 +74,7 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _MARKS = b",[{"
-"""Bytes that precede a value, except the outermost one."""
+"""Bytes that precede a member or an element."""
 
 
 STATUS_MEMBERS = ("context_status", "context")
@@ -119,7 +119,7 @@ class Member(NamedTuple):
 class RawObject:
     def __init__(self, text: bytes) -> None:
         self.text, self.members = text, _members(text)
-        """The bytes, and the positions of the members in order."""
+        """`text`: the bytes. `members`: the position of each member, in order."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.members
@@ -184,7 +184,7 @@ def _members(text: bytes) -> dict[str, Member]:
     if len(values) > MOST_MEMBERS:
         raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
     members, position = dict[str, Member](), text.index(b"{") + 1
-    # The decoder keeps the last value of a repeated key: then the bytes differ here, or some are left at the end.
+    # The decoder keeps the last value of a repeated key. Its bytes differ from these, or some are left at the end.
     for name, value in values.items():
         key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
         if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
@@ -202,7 +202,7 @@ class LengthenedObject(RawObject):
 
     def __init__(self, text: bytes, start: int, stop: int, known: Sequence[bytes]) -> None:
         """`known` are the elements between the indexes `start` and `stop`. Raises `Unreadable`."""
-        # A string stands for them because a number could merge with the bytes after it.
+        # An empty string replaces the known elements, because a number could merge with the bytes after it.
         members, longer = _members(b'%b""%b' % (text[:start], text[stop:])), stop - start - len(b'""')
         self.text, self._start, self._stop, self._known = text, start, stop, known
         self.members = {
@@ -220,7 +220,7 @@ class LengthenedObject(RawObject):
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
     """Return whether JSON has more than `most` values, without decoding it. An empty object or list counts twice.
 
-    The marks before values are counted: first all of them, then, if too many, only those outside of strings. For bytes
+    Steno counts the marks: first all of them; if these are too many, only the marks outside of strings. For bytes
     that are no JSON the result is arbitrary. `counted` is the known number of marks before `start`.
     """
     if len(body) <= 2 * most:  # JSON has at most about one value in two bytes.
@@ -243,13 +243,13 @@ def _holds_more_outside_strings(body: bytes, most: int) -> bool:
     left = b""
     for start in range(0, len(body), BLOCK):
         block = left + body[start : start + BLOCK]
-        # After removing escapes, each quote begins or ends a string. Backslashes at a block's end go to the next one.
+        # After removing escapes, each quote begins or ends a string. An odd backslash at the end goes to the next one.
         held = block.rstrip(b"\\")
         left = b"\\" * ((len(block) - len(held)) % 2)
         pieces = held.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         marks += _marks(b"".join(pieces[quotes % 2 :: 2]))
         quotes += len(pieces) - 1
-        # Each string is a value or a key.
+        # Each string has two quotes and is a value or a key.
         if marks > most or quotes > 4 * (most + 1):
             return True
     return False
@@ -275,8 +275,8 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
 
 
 def decoded_value(raw: bytes) -> object:
-    """Decode JSON. Raises `Unreadable`, also for a too long key at any depth, because each step on such a key would
-    block all requests."""
+    """Decode JSON. Raises `Unreadable`. A key of more than `LONGEST_KEY` characters is unreadable at any depth, because
+    work on it would block all requests."""
     try:
         value = decoded(raw, _decode_any)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -94,7 +94,7 @@ def canonical_content(
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
-    """Find user messages with the client's own text or a tool result. `plain`: the message has texts only."""
+    """Return the kind of a message, and the confidence that it is a tool result. `plain`: it has texts only."""
     if kind is not Kind.USER or not plain:
         return kind, ResultConfidence.NONE
     return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
@@ -109,17 +109,17 @@ class Draft(Struct, frozen=True):
 
 
 Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
-"""Function that parses a raw message; the patterns find volatile text, which `canonical` leaves out. Raises
+"""Function that parses a raw message. The patterns match volatile text, which `canonical` leaves out. Raises
 `Unreadable` if it is no message.
 """
 
 
 MOST_NEW = 32
-"""Most new messages after a cached history; with more, Steno looks up each message by itself."""
+"""Most messages after a cached history. If more follow, Steno looks up each message instead of the history."""
 MESSAGE_BYTES = 700
 """Memory overhead of a message, in addition to its raw bytes and its texts."""
 LONE = b"lone surrogates"
-"""Suffix of the canonical bytes of messages with lone surrogates, which keeps them different from others."""
+"""Suffix of the canonical bytes of a message with lone surrogates, so that no other message has these bytes."""
 PLACE_BYTES = 80
 """Memory of a message's entries in a history and in its indexes."""
 
@@ -133,7 +133,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes that the cache counts: not those shared with a longer history that grew from this one."""
+    """Bytes that the cache counts, without the bytes shared with a cached longer history."""
     place: Place
     before: Place | None = None
 
@@ -152,14 +152,14 @@ class MessageReader:
         caches: Caches | None = None,
         mark: str = "",
     ) -> None:
-        """`decode` parses the format's messages; `mark` makes its digests differ from other formats'. Digests leave out
-        text that matches the `ignore` patterns, such as a date that a client injects."""
+        """`decode` parses the format's messages. `mark` makes digests of formats differ. Digests leave out text that
+        matches the `ignore` patterns, such as a date that a client injects."""
         caches = caches or Caches()
         self._digest = identity.digester(b"message", *([mark.encode()] if mark else ()))
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
-        """Messages of cached histories by their bytes: an edited history shares most of them."""
+        """Messages of cached histories by their raw bytes, because an edited history has most of them again."""
         self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
         """Cached prefixes of the bodies of the same requests, for `WireFormat.read`."""
@@ -192,7 +192,7 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history: it may outlive the longer one that grew from it."""
+        """Count all bytes of a history, because it may stay cached after the longer history that extends it."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
@@ -203,7 +203,7 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history and the shorter one that it grew from, whose bytes count as part of it."""
+        """Drop a history and the shorter history that it extends, because their shared bytes were counted once."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -262,7 +262,7 @@ SEPARATORS = (b",", b", ")
 MOST_COMPARED = 500
 """Most prefixes compared with one body, the longest first; this takes a tenth of a millisecond."""
 LAST_BYTES = 64
-"""Last bytes of a prefix, which are its key together with its length."""
+"""Number of bytes at the end of a prefix that are its cache key, together with its length."""
 ELEMENT_BYTES = 16
 
 _BodyPlace = tuple[int, bytes]
@@ -275,9 +275,9 @@ class Beginning(Struct, frozen=True):
     stop: int
     """Index of the end of the last element in the body."""
     marks: int
-    """Number of marks in it: see `holds_more_values`."""
+    """Number of marks in the prefix: see `holds_more_values`."""
     weight: int
-    """Bytes that the cache counts: not those shared with a longer prefix that grew from this one."""
+    """Bytes that the cache counts, without the bytes shared with a cached longer prefix."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:
@@ -338,7 +338,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix and the shorter one that it grew from, whose bytes count as part of it."""
+        """Drop a prefix and the shorter prefix that it extends, because their shared bytes were counted once."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:
@@ -358,7 +358,7 @@ def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beg
 
 
 def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]) -> int | None:
-    """Return the end of these elements in a body that has the same bytes from `start` on, else None."""
+    """Return the end of these elements if the body has them from `start` on, else None."""
     for number, element in enumerate(elements):
         if number:
             if not body.startswith(separator, start):

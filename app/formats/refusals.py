@@ -1,4 +1,4 @@
-"""Refusals: classify a provider's error, and tell the provider's numbers from numbers that it quotes.
+"""Refusals: classify a provider's error, and find numbers in it that it quotes from the request.
 
 1. Overflow (`classify`): the prompt is too large. Vetoes exclude similar errors; then a structured code decides, or a
    sentence that names an input, an excess, and a measure of tokens or context.
@@ -10,7 +10,7 @@
 5. Retry (`is_repeatable`, `named_pause`): whether and when the same request may be sent again.
 6. Relay (`provider_error`): the error object at the end of a stream that has begun.
 
-The wordings are in `refusals.toml`; increase `PATTERNS` with every change of those for overflow.
+The wordings are in `refusals.toml`; increase `PATTERNS` with every change of the wordings for overflow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATTERNS = 4
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses of refusals of a too large prompt; some servers fail with 500 or more."""
 SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
-"""Statuses of refused shapes: llama.cpp answers 500 if a chat template refuses the order, and proxies change it."""
+"""Statuses of refused shapes: llama.cpp answers 500 if a chat template refuses the order; proxies change the status."""
 MISSING_PATH_STATUSES = frozenset({404, 405, 501})
 _REASONLESS_STATUSES = frozenset({400, 413})
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
@@ -64,10 +64,10 @@ _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(bytes?\b|[km]i?b\b)")
 _UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
 DEEPEST, _DEEPEST_BODY = 4, 8
-"""Greatest depth of JSON in strings, and of objects in a body, that is read."""
+"""Greatest depth that is read: of JSON inside of strings, and of objects in a body."""
 LONGEST_TEXT = 20_000
 _LONGEST_CODE, _LONGEST_SHAPE, _LONGEST_PATH = 100, 8_000, 1_000
-"""Characters of a code, of a refused shape and of a missing path's message that are read."""
+"""Most characters that are read: of a code, of a refusal of a shape, of the message about a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -100,7 +100,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     bucket = _BUCKET.search(text) if _PER_TIME.search(text) else None  # Tokens per minute, hour or day.
     if bucket is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
         limit, requested = (int(bucket[1]), int(bucket[2])) if bucket else (0, 0)
-        # A smaller request only has to wait.
+        # A request within the limit only has to wait.
         return Overflow("request_too_large", limit, None, requested) if requested > limit >= MIN_LIMIT else None
     codes = " ".join(said.codes)
     is_too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -184,7 +184,7 @@ def _said(body: object, depth: int = 0) -> _Said:
 
 
 def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
-    """Add a body's `reason`, and that of its metadata: a sentence to the message, a word to the codes."""
+    """Add the `reason` of a body and of its metadata: a sentence to the message, a single word to the codes."""
     metadata = body.get("metadata")
     for holder in (body, metadata if isinstance(metadata, Mapping) else {}):
         reason = as_text(holder.get("reason"))[:LONGEST_TEXT]
@@ -228,7 +228,7 @@ def _plain(message: str) -> str:
 
 
 def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | None:
-    """Return an overflow of the body's bytes, with the lowest number of bytes that the error names."""
+    """Return an overflow if the error says that the body has too many bytes. Its limit is the lowest size named."""
     is_vetoed = _says("veto_words", text) or _says("veto_codes", codes)
     if is_vetoed or not (_says("payload", text) or _says("payload", codes)):
         return None
@@ -249,7 +249,7 @@ def _speaks_of_overflow(text: str) -> bool:
 
 
 def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
-    """Return an overflow with its numbers; a number whose meaning is unclear is None."""
+    """Return an overflow with the numbers from the error; a number whose meaning is unclear is None."""
 
     def number(name: str, other_than: int | None = None) -> int | None:
         """Return the first number of this kind, except `other_than`, which has another meaning."""
@@ -264,7 +264,7 @@ def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
     if total is None and prompt is None:
         total = number("unsplit", limit)
     if total is not None and prompt is not None and total < prompt + (output or 0):
-        total = None  # The number is that of the output.
+        total = None  # The number is the output, not the total.
     if total is None and prompt is not None:
         total = prompt + (output or 0)
     names_output = _says("output", text) or _says("names_output", text)
@@ -306,7 +306,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Words before or after a number. If the request has them next to a number, too, the error counts as a quotation."""
+"""Words compared on each side of a number. If the request has them next to a digit, the number counts as quoted."""
 MOST_PLACES = 8
 """Most occurrences of a number in an error; an error with more counts as a quotation."""
 PIECE = 65_536
@@ -342,7 +342,7 @@ def echoes(error: str, number: int, request: str) -> bool:
     digits = "[^0-9a-z]{0,3}".join(str(number))
     patterns = [re.compile(pattern) for pattern in (rf"(?<![0-9])0*{digits}(?![0-9])", *beside)]
     text = _comparable(request)
-    # In overlapping pieces. A number cut in two may match wrongly, which counts as a quotation.
+    # The pieces overlap. A number cut in two may match by mistake; it then counts as a quotation.
     pieces = (text[start : start + PIECE + LONGEST_FOUND] for start in range(0, len(text), PIECE))
     return any(pattern.search(piece) for piece in pieces for pattern in patterns)
 
@@ -355,7 +355,7 @@ def _comparable(text: str) -> str:
 
 
 def _beside(error: str, number: int) -> Iterator[str]:
-    """Yield patterns of the words before and after each occurrence of the number, next to any digit."""
+    """Yield patterns: the words before or after each occurrence of the number, next to any digit."""
     words = _WORD.findall(_SEPARATOR.sub("", error))
     for place, word in enumerate(words):
         if not word.isdecimal() or word.lstrip("0") != str(number):
@@ -368,10 +368,10 @@ def _beside(error: str, number: int) -> Iterator[str]:
 
 
 REPEATABLE = frozenset({408, 409, 429})
-"""Statuses below 500 that SDKs retry; they retry every higher one."""
+"""Statuses below 500 that SDKs retry. They also retry every status from 500 on."""
 LONGEST_DATE = 100
 LONGEST_PAUSE = 31_536_000.0
-"""One year in seconds; longer pauses are cut to it."""
+"""One year in seconds. Steno shortens longer pauses to this."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -383,7 +383,7 @@ def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | None:
-    """Return the pause in seconds from `retry-after`; None if there is none. `now` in Unix seconds."""
+    """Return the pause in seconds from `retry-after`; None if there is none. `now` is in Unix seconds."""
     named = dict(headers)
     for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         said = named.get(name, b"").strip()
@@ -409,9 +409,9 @@ def error_body(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes,
 
 
 def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> dict[str, Any]:
-    """Return the error's members from a refusal: the provider's own unchanged, and status, request id and pause.
+    """Return the members of an error for the client: the provider's members, the status, the request id, the pause.
 
-    Missing ones of OpenAI's four members (message, type, param, code) are filled in. `now` in Unix seconds.
+    Steno fills in OpenAI's four members (message, type, param, code) if they are missing. `now` is in Unix seconds.
     """
     headers = list(headers)
     values = dict(headers)
@@ -435,9 +435,9 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
-    """Return the members of the provider's error; the message alone if they are not in an `error` object."""
+    """Return the members of the provider's error; at most message, type, param and code without an `error` object."""
     value = decoded_body(body)
-    value = value[0] if isinstance(value, list) and value else value  # Google's.
+    value = value[0] if isinstance(value, list) and value else value  # Google's errors.
     if isinstance(value, dict) and isinstance(error := value.get("error"), dict):
         return {name: said for name, said in error.items() if said is not None or name != "message"}
     if not isinstance(value, dict):

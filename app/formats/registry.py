@@ -22,8 +22,8 @@ FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI
 
 
 def mark_of(format_: WireFormat) -> str:
-    """Return the mark that keeps digests and learnt values of formats apart. The first format has none: it is older
-    than marks."""
+    """Return the mark that makes digests and learnt values of formats differ. The first format has none, because it is
+    older than marks."""
     return "" if format_ is FORMATS[0] else format_.name
 
 
@@ -43,7 +43,7 @@ COUNTS = {each.spec.counting_path: each.name for each in FORMATS if each.spec.co
 
 
 class Uncompacted(NamedTuple):
-    """Paths that receive a conversation and that Steno forwards without compaction."""
+    """Paths of requests with a conversation that Steno forwards without compaction."""
 
     name: str
     pattern: re.Pattern[bytes]
@@ -114,7 +114,7 @@ def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> lis
     """Return the headers with an upstream's API key: `x-goog-api-key` for Google, `x-api-key` for an upstream that has
     Messages only, otherwise a bearer token.
 
-    A gateway that has Messages and other formats gets both headers at a Messages path, because gateways differ.
+    A gateway with Messages and other formats gets `x-api-key` and the token at a Messages path: gateways differ.
     """
     if keeps_version(speaks, target):
         return [(b"x-goog-api-key", key)]

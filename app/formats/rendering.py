@@ -1,4 +1,4 @@
-"""Rendering: turn a view into raw messages, as far as all formats do it alike, and set a cache breakpoint.
+"""Rendering in all formats: turn a view into raw messages, and add a cache breakpoint.
 
 Some providers cache a prompt up to its breakpoints only. The quotation (recalled text) before the last user message is
 removed in the next turn, so the cached prefix must end before it. Steno adds a breakpoint there if the client sets
@@ -47,8 +47,8 @@ def placed(
     altered: Callable[[bytes, Altered], bytes | None],
     unthinking: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
-    """Return the payload's raw messages in order. `user_message` makes a message from text; `altered` applies a view's
-    changes and `unthinking` removes signed thinking: both return None if nothing is left."""
+    """Return the payload's raw messages in order. `user_message` makes a message from text. `altered` applies a view's
+    changes to a message, and `unthinking` removes signed thinking. Both return None if nothing is left."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     messages = conversation.transcript.messages
 
@@ -103,7 +103,7 @@ class Parts(Struct, frozen=True):
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
     """Replace a part's media by the next words; return the same part if it has no media."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
-    """Return a part with a changed text; None if the text is empty, which some providers refuse."""
+    """Return a part whose text has changed; None if the text is empty, because some providers refuse that."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
@@ -140,7 +140,7 @@ def joined(
     as_object: Callable[[bytes], bytes] = bytes,
     goes_first: Callable[[bytes], bool] = lambda _: False,
 ) -> list[bytes]:
-    """Join adjacent user messages, for a provider that refuses two in a row; neighbours in the client's history stay.
+    """Join adjacent user messages, for a provider that refuses two in a row, unless they were adjacent in the history.
 
     `text_type` is the type of the part that replaces a string in `member`. `as_object` turns a raw message that is no
     object into one. `goes_first` tells whether a part must precede the others.
@@ -184,7 +184,7 @@ class Breakpoints(Struct, frozen=True):
     """Return the type of the text part that may replace a message's string content; None if it must stay a string."""
 
     def may_be_set(self, source: RawObject) -> bool:
-        """Quick check by a text search: whether the client may have set breakpoints."""
+        """Return whether the client may have set breakpoints: a fast text search."""
         return PROMPT_CACHE_OPTIONS in source or any(member.encode() in source.text for member in self.members)
 
     def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:
@@ -232,7 +232,7 @@ class Breakpoints(Struct, frozen=True):
                 continue
             if parts[place].get(member):
                 return None
-            # Copy the next breakpoint, else the last: one of an hour may not follow one of five minutes.
+            # Copy the next breakpoint, else the last: a one-hour breakpoint may not follow a five-minute one.
             following = (mark for at, mark in marks if at >= index)
             value = next(following, marks[-1][1] if marks else b'{"mode":"explicit"}')
             part = RawObject(RawObject(elements[place]).spliced(remove=(member,)))
@@ -255,7 +255,7 @@ def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tup
 
 
 def marks_in(raw: bytes, member: str) -> list[bytes]:
-    """Return the breakpoints in JSON, in order. In a text quotes are escaped, so that none is found there."""
+    """Return the breakpoints in JSON, in order. Texts never match, because their quotes are escaped."""
     return re.findall(rb'"%b"\s*+:\s*+(\{[^{}]{0,100}"(?:ephemeral|explicit)"[^{}]{0,100}\})' % member.encode(), raw)
 
 

@@ -29,7 +29,7 @@ class TooManyMessages(Unreadable):
 
 
 class BodyBounds(Struct, frozen=True):
-    """Largest body that Steno reads; a larger one goes to the provider unchanged."""
+    """Most JSON values and messages of a body that Steno reads. It forwards a larger body unchanged."""
 
     values: int = 200_000
     messages: int = 20_000
@@ -91,7 +91,7 @@ class WireRequest(Struct, frozen=True):
     """Thinking mode, if the provider signs thinking. With `enabled` the provider refuses a current turn whose earlier
     thinking is missing."""
     task_budget: int | None = None
-    """Tokens that the client lets the model still spend on its task; None if not given."""
+    """Tokens that the model may still spend on its task, set by the client; None if not given."""
 
     @classmethod
     def names_in(cls, source: RawObject) -> Iterator[Named]:
@@ -125,7 +125,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - many formats have no such member
-        """Return the raw messages from members beside the history, and those from the history."""
+        """Return two groups of raw messages: those from other members than the history, and those of the history."""
         return (), elements
 
     @classmethod
@@ -168,7 +168,7 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def cache_key(self) -> Named | None:
-        """The member `prompt_cache_key` or its like, in which some clients send their conversation id."""
+        """The member with the prompt cache's key, in which some clients send their conversation id."""
         member = self.SPEC.cache_key_member
         raw = self.source.raw(member)
         return None if raw is None else (member, raw)
@@ -255,7 +255,7 @@ def read_options(source: RawObject) -> Mapping[str, Any]:
 
 
 def read_focus(instructions: object, param: str = "context.instructions") -> str:
-    """Check the instructions for the summary. Raises `InvalidRequest`; `param` is the member that it names."""
+    """Return the checked instructions for the summary. Raises `InvalidRequest`, which names the member `param`."""
     if instructions is None:
         return ""
     if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
@@ -264,7 +264,7 @@ def read_focus(instructions: object, param: str = "context.instructions") -> str
 
 
 def read_pins(pin: object, messages: int) -> tuple[int, ...]:
-    """Return the pinned indexes in ascending order. `messages` is their number. Raises `InvalidRequest`."""
+    """Return the pinned indexes in ascending order. `messages` is the number of messages. Raises `InvalidRequest`."""
     if pin is None:
         return ()
     if not isinstance(pin, list):
@@ -284,7 +284,7 @@ OWN_REFERENCE = "stn1."
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
-    """Raise `InvalidRequest` for a compaction that an earlier Steno made. `history` is the member that contains it."""
+    """Raise `InvalidRequest` for a compaction that an earlier Steno made. `history` names the history's member."""
     sealed = (item.get(member) for member in ("encrypted_content", "signature"))
     if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
         raise InvalidRequest(
@@ -303,7 +303,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Return the JSON text of undecodable members, such as one with a huge number, so that they are counted."""
+    """Return the JSON text of undecodable members, such as one with a huge number, so that its tokens are counted."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

@@ -29,9 +29,9 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers that the format requires, unless the client sent them; in lower case."""
     own_members: frozenset[str]
-    """Members that Steno sets or leaves out itself; the operator's parameters may name others only."""
+    """Members that Steno sets or leaves out itself; the operator's parameters may not contain them."""
     optional: tuple[str, ...]
-    """Members that Steno leaves out after a refusal, as it does with the operator's parameters."""
+    """Members that Steno leaves out after a provider refused them; the operator's parameters are optional, too."""
     otherwise_named: Mapping[str, Pattern[bytes]] = {}
     """Patterns of refusals that name an optional member but have another cause."""
     also_named: Mapping[str, Pattern[bytes]] = {}
@@ -42,7 +42,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
     """Models that reason by default."""
     restrained: Callable[[str], Mapping[str, Any]]
-    """Return the members that make such a model reason little."""
+    """Return the members that limit the reasoning of a model that reasons by default."""
     holder: str = ""
     """Member that contains all options; empty if they are members of the body."""
     streaming: bytes = b""
@@ -104,7 +104,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     holders: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object."""
     usage: str = "usage"
-    """Member with the reported tokens; `MEMBERS` in `usage.py` has the names in it."""
+    """Member with the reported tokens; `MEMBERS` in `usage.py` has the names of the numbers."""
     usage_option: Pattern[bytes] | None = None
     """Pattern of refusals of the option that requests usage in a stream; None if streams always report it."""
     model: str = "model"

@@ -19,7 +19,7 @@ _BOUNDARY = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
 _MARKS = (b"\n\r", b"\r\r", b"\n\n")
 """First two bytes of a boundary; a line feed may follow a `\\r`."""
 LONGEST_FRAME = 8 << 20
-"""Bytes; a longer incomplete frame is forwarded at once."""
+"""Most bytes of an incomplete frame that Steno holds back."""
 MOST_VALUES = 200_000
 """Most JSON values of a frame that Steno decodes, which bounds its memory."""
 
@@ -27,7 +27,7 @@ MOST_VALUES = 200_000
 class FrameSplitter:
     """Splitter of chunks into complete frames, each with its final blank line.
 
-    A boundary's `\\r` at a chunk's end is not held back; a line feed that follows it is forwarded by itself.
+    A boundary may end with `\\r` at a chunk's end: it is not held back, and a following line feed is forwarded alone.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Summary calls: write the request for a summary, adapt it after a refusal, and read the answer.
 
-An upstream may answer with a stream or with one JSON object, whichever was requested. `FormatSpec` has the members.
+An upstream may answer with a stream or one JSON object, whatever Steno requested. `FormatSpec` names the members.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Json = Mapping[str, Any]
 STRING_BYTES = 50
 """Memory overhead of a Python string."""
 WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
-"""Pattern of a finish reason that may be copied into a header, if it is why there is no summary."""
+"""Pattern of finish reasons that Steno may copy into a header to explain a missing summary."""
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 _SPACE = b" \t\r\n"
 
@@ -47,7 +47,7 @@ class SummaryReader:
         self.length = 0
         self._texts: list[str] = []
         self._begun = False
-        """Whether any part of an answer has come."""
+        """Whether any part of an answer has arrived."""
         self._ended = False
         self._failed = False
         self._word = spec.usual_reason
@@ -75,7 +75,7 @@ class SummaryReader:
 
     @property
     def held(self) -> int:
-        """Approximate memory in bytes; reasoning is not kept."""
+        """Memory in bytes, approximately. The reader does not keep reasoning."""
         return self._incomplete + STRING_BYTES * len(self._texts) + self.length + len(self._json or b"")
 
     def feed(self, chunk: bytes) -> None:

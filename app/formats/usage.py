@@ -18,7 +18,7 @@ from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 
 PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-"""Parts of Anthropic's prompts; their sum is the prompt. OpenAI's `input_tokens` is the whole."""
+"""Members whose sum is a prompt of Anthropic. OpenAI's `input_tokens` is the whole prompt."""
 CACHE_PARTS = PROMPT_PARTS[1:]
 _INPUT, _OUTPUT = (
     ("prompt_tokens_details", "input_tokens_details"),
@@ -32,7 +32,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
         *((details, "cached_tokens") for details in _INPUT),
         *(("", name) for name in ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")),
     ),
-    # OpenAI's and OpenRouter's name, LiteLLM's, Anthropic's.
+    # The names of OpenAI and OpenRouter, of LiteLLM, and of Anthropic.
     "written": (
         *((details, name) for name in ("cache_write_tokens", "cache_creation_tokens") for details in _INPUT),
         ("", "cache_creation_input_tokens"),
@@ -47,7 +47,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "searches": (("server_tool_use", "web_search_requests"),),
     "total": (("", "total_tokens"),),
 }
-"""Members that may hold each number, each with the object that contains it; the first present one counts."""
+"""Members that may hold each number, each with the object that contains it; the first one present counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Models whose usage may include reasoning in the total only."""
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
@@ -92,8 +92,8 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
 def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -> Bill:
     """Return the members of an answer that its price depends on.
 
-    If a gateway used the client's own key at another provider, the cost includes that provider's charge; without that
-    number the cost is unknown.
+    If a gateway used the client's own key at another provider, the cost includes that provider's charge. The cost is
+    unknown if the charge is missing.
     """
     said = object_of(usage)
     cost = said.get("cost", said.get("estimated_cost"))
@@ -139,9 +139,9 @@ def says_window_full(finish: object) -> bool:
 def read_usage(usage: object, model: str = "") -> Tokens:
     """Return the tokens that the provider reported, for the ledger; impossible numbers are None.
 
-    `prompt_tokens` is taken to include Anthropic's cache parts unless these are larger. Some providers leave reasoning
-    out of the completion: then reasoning is larger than the completion, or the total is the sum of prompt, completion
-    and reasoning. `model` is the model that answered.
+    Steno assumes that `prompt_tokens` includes Anthropic's cache parts unless these are larger. It adds reasoning to
+    the completion if a provider left it out: reasoning is then larger than the completion, or the total is the sum of
+    prompt, completion and reasoning. `model` is the model that answered.
     """
     if not isinstance(usage, dict):
         return Tokens()

@@ -35,7 +35,7 @@ _SEARCHES = re.compile(r"-search-(?:preview|api)")
 
 @dataclass(slots=True)
 class CompletionEditor(AnswerEditor):
-    """Editor of one answer. If Steno replaced the head of the provider's chunks, `context.provider` reports it."""
+    """Editor of one answer. If Steno replaced the head of the chunks, `context.provider` has the provider's head."""
 
     SPEC = SPEC
     NOTABLE = re.compile(rb'"(?:finish_reason|usage)"\s*+:\s*+[^n\s]|"error"|\[DONE\]')
@@ -93,7 +93,7 @@ class CompletionEditor(AnswerEditor):
         # All members go into the first chunk that finishes a choice, the status into the first chunk.
         members = self._last_members() if finishes and not self.finished else b"" if self.begun else self.context.status
         self.begun = True
-        if len(self.finished) < self.choices:  # A provider may number choices without end.
+        if len(self.finished) < self.choices:  # Bounded, because a provider may send any number of choices.
             self.finished |= finishes
         if replaced or added or hides:
             said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
@@ -105,7 +105,7 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """Return the members of Steno's head to replace in the chunk, and those to add."""
+        """Return Steno's head for a chunk: values that replace the chunk's, and members to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}
@@ -156,7 +156,7 @@ class CompactionEvents(EarlyFrames):
     BEGINNING = "chunk"
 
     head: Mapping[str, object]
-    """Id, time in Unix seconds and model of Steno's chunks; the editor writes it into the provider's chunks."""
+    """Id, time in Unix seconds and model of Steno's chunks. The editor writes them into the provider's chunks."""
 
     def keep_alive(self) -> bytes:
         """Return an empty delta if Steno began the answer, else a comment."""

@@ -189,8 +189,7 @@ BREAKPOINTS = Breakpoints(
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim ones keep their bytes.
 
-    `alternate` merges each summary and each carried message with a neighbouring user message, for a provider that
-    refuses two user messages in a row.
+    `alternate` joins user messages that became adjacent, for a provider that refuses two in a row.
     """
     payload = placed(conversation, view, SPEC.user_message, _left)
     return joined(payload, "text") if alternate else [each.raw for each in payload]
@@ -296,7 +295,7 @@ def _threshold(source: RawObject) -> int | None:
             if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
                 expected = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
                 raise InvalidRequest(f"compact_threshold must be {expected}.", "context_management")
-            return min(value, MOST_TOKENS)  # More than any window anyway.
+            return min(value, MOST_TOKENS)  # No window is larger than this.
     return None
 
 

@@ -44,7 +44,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body with the provider's code or one of at least 400, by which clients know an error."""
+        """Return the body with the provider's code, else with a status of at least 400, which clients see as errors."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}

@@ -8,8 +8,8 @@ A result names its call's tool, and since Gemini 3 the call's id; without ids re
 `systemInstruction` is read as a content of the role `system`.
 
 A provider accepts two contents of one role in a row, but calls only after a user's content. So Steno inserts a user's
-text before a content of the model that would come first, or that follows another one without having done so in the
-client's history. A signature is a member of the part that it signs.
+text before a content of the model that would come first, or would follow a content of the model that it did not follow
+in the client's history. A signature is a member of the part that it signs.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def text_of(part: Json) -> str | None:
 
 
 def _with_text(part: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """Return a part with another text and its keys' case unchanged; None for an empty text, which is refused."""
+    """Return a part with another text, without changing its keys; None for an empty text, which providers refuse."""
     sort = _sort(object_of(camel(part)))
     if sort == "text":
         return {**part, "text": text} if text else None
@@ -319,7 +319,7 @@ def _tools(source: RawObject) -> Iterator[dict[str, Any]]:
 
 _VERSION = re.compile(r"gemini-(\d+)")
 FREE = Encrypted(1 << 62, 1.0)
-"""Signatures cost no tokens up to Gemini 2.5."""
+"""Cost of signatures up to Gemini 2.5: none."""
 
 
 @lru_cache(maxsize=1_024)

@@ -98,9 +98,9 @@ STATUSES = {
 COMPACTION_PROMPT = b"You are a specialized system component responsible for distilling chat history"
 """Beginning of the instructions with which Gemini CLI compacts its history itself."""
 UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
-"""Documented dummy signature for a call that the model did not make in this form."""
+"""Google's documented dummy signature, for a call whose arguments Steno changed."""
 VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
-"""Members whose keys the client chose."""
+"""Members in which the client chose the keys."""
 
 
 def camel(value: object) -> object:

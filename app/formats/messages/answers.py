@@ -1,7 +1,7 @@
 """Answers in Messages: add Steno's members on the way to the client.
 
-In a stream `message_start` gets `context_status` and `message_delta` all members; other frames keep their bytes. If
-Steno's own `message_start` began the answer, the provider's is removed and its usage moves to the `message_delta`.
+In a stream `message_start` gets `context_status`, and `message_delta` gets all members. Other frames keep their bytes.
+If Steno's own `message_start` began the answer, the provider's is removed, and its usage moves to `message_delta`.
 
 An unstreamed answer gets all members at its end.
 """
@@ -113,7 +113,7 @@ PING = event(b'{"type": "ping"}', "ping")
 class MessageEvents(EarlyFrames):
     """Frames of Messages.
 
-    All clients accept a `ping` anywhere, even with additional members; more of them show those of a `message_start`.
+    All clients accept a `ping` anywhere, even with additional members. More clients show members of a `message_start`.
     """
 
     message_id: str

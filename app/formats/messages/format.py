@@ -1,7 +1,7 @@
 """Requests of Messages, token costs of Claude, and the `WireFormat`.
 
-Claude's costs follow Anthropic's documentation as far as possible. Other models count alike in every format. Constants
-are in Claude's own tokens; an estimate is in tokens of o200k_base, which calibration converts to Claude's.
+Claude's costs follow Anthropic's documentation as far as possible. Other models cost the same in every format. The
+constants are in Claude's own tokens; an estimate is in tokens of o200k_base, which calibration converts to Claude's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
-"""Beginnings of the last text when a client compacts its history itself."""
+"""Beginnings of the last text in a request with which a client compacts its history itself."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
 """Member of `thinking` that controls blocks signed over another prompt. Refusals of such blocks name it."""
@@ -121,8 +121,8 @@ def window_asked(headers: Headers) -> int | None:
 
 
 def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Join the messages that the provider no longer reads: up to its last compaction, and the results of tool calls in
-    the same message."""
+    """Join the messages up to the provider's last compaction into one, because the provider reads none before it. A
+    next message with tool results is joined, too."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
     last = next((i for i in marked if holds_compaction(decoded_object(elements[i]))), None)
     if last is None:
@@ -166,15 +166,15 @@ def edits_in(source: RawObject) -> Sequence[Mapping[str, Any]]:
 
 
 REPLY, MESSAGE = 3, 3
-"""Tokens around the prompt, and around each message in addition to its role."""
+"""`REPLY`: tokens around the prompt. `MESSAGE`: tokens around each message, in addition to its role."""
 CALL, RESULT = 30, 18
-"""Tokens around each call, and around each result."""
+"""Tokens around each call and around each result, respectively."""
 SCHEMA = 150
 FILE = 25
 PAGE = 1_570
 """Most tokens of a page's picture."""
 POINTS = 4.0
-"""Pixels for each square point of a page, which is drawn at twice its size."""
+"""Pixels for each square point of a page, which is drawn at twice its width and height."""
 UNKNOWN_FILE = 1_600
 """Tokens of an unreadable file: about one page."""
 PIXELS = 750
@@ -192,9 +192,9 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Tokens before the tools, without and with a forced call, of models that differ from their version."""
+"""Part of a model's name, and tokens before its tools without and with a forced call. Exceptions to the next table."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""The same for other models by their first version, the newest first."""
+"""First version of models, and their tokens before the tools without and with a forced call. Newest version first."""
 
 
 @lru_cache(maxsize=1_024)

@@ -9,7 +9,7 @@ In a rendered view verbatim messages keep their bytes.
    earlier turns are dropped; those of the current turn stay because its thinking may be signed over them.
 2. A history must begin with a user's message.
 3. Cache breakpoints stay on their blocks; a summary gets the last breakpoint of the messages that it replaces. Steno
-   adds none here. One of an hour may not follow one of five minutes.
+   adds none here. A one-hour breakpoint may not follow a five-minute one.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Return each text's tool result by its index, -1 for other texts; empty if all belong to the first result."""
+    """Return for each text the index of its tool result, or -1; empty if all texts belong to the first result."""
     owners = list[int]()
     results = count()
     for block in blocks:
@@ -285,8 +285,8 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
-    """Read a history that the provider compacted as instructions, which Steno never moves or cuts. Its texts begin with
-    the last compaction."""
+    """Return one message for a history that the provider compacted. Its kind is that of instructions, which Steno never
+    moves or cuts. Its texts begin with the last compaction."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))
@@ -400,7 +400,7 @@ def _note(text: str) -> Mapping[str, Any]:
 
 
 def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
-    """Return the last cache breakpoint among the messages that this summary alone replaces, if any."""
+    """Return the last cache breakpoint of the summary's messages that are not sent themselves, if any."""
     messages, positions = conversation.transcript.messages, conversation.chain.positions
     start, stop = (positions[end] for end in (part.chunk.from_digest, part.chunk.through_digest))
     sent = {i for other in view.parts if isinstance(other, Pinned) for i in range(other.start, other.stop)}
@@ -437,7 +437,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _without_empty(block: dict[str, Any]) -> dict[str, Any] | None:
-    """Remove empty text blocks, which providers refuse; None if the block itself is one."""
+    """Return a block without empty texts, which providers refuse; None if the block itself is an empty text."""
     if block.get("type") == "text":
         return block if block["text"] else None
     if isinstance(content := block.get("content"), list):

@@ -1,8 +1,8 @@
 """Answers in Responses: add Steno's members on the way to the client.
 
-The first frame of a stream gets `context_status`, the frame that ends the response all members; other frames keep their
-bytes. A provider opens its stream before it checks the prompt: the frames before the first item are no answer yet, and
-an error after them is a refusal.
+The first frame of a stream gets `context_status`, and the frame that ends the response gets all members. Other frames
+keep their bytes. A provider opens its stream before it checks the prompt. So the frames before the first item are no
+answer yet, and an error after them is a refusal.
 
 Sequence numbers must ascend, and a stream has one response id. If Steno began the stream, every later frame gets the
 next number and Steno's id. If Steno ends a provider's stream with an error, the error continues its numbers and its id.
@@ -37,7 +37,7 @@ UNSAID: dict[str, Any] = {
 }
 """Members that client SDKs require in every response."""
 FAILED = "server_error"
-"""Code of a failure without one."""
+"""Code of an error that has no code."""
 
 
 def new_id() -> str:
@@ -97,7 +97,7 @@ class ResponsesEditor(AnswerEditor):
     )
 
     _told: bool = field(default=False, init=False)
-    """Whether a frame has got the status."""
+    """Whether a frame with `context_status` was sent."""
     _id: str = field(default="", init=False)
     _next: int = field(default=0, init=False)
 

@@ -1,8 +1,8 @@
 """Requests, items and token costs of Responses.
 
 An item has a type. A message also has a role. A call and its output are separate items with the same id, of nine types
-each. A call of a provider's own tool is one item with its result. Reasoning is sealed, and bound to the next item. A
-`compaction` item is the provider's: the model reads no item before it.
+each. A call of a provider's own tool is one item with its result. A reasoning item must stay unchanged and before the
+next item. The provider makes `compaction` items: the model reads no item before one.
 
 The history is `input`, a text or items. Two raw messages are no items: the `instructions` member with its key, and an
 input that is a text. Requests whose history the provider stores or shall compact are forwarded unchanged.
@@ -118,7 +118,7 @@ def texts_of(item: Json) -> tuple[str, ...]:
 
 
 def _holder(type_: str) -> str:
-    """Return the member of a message or a result with its text or its parts."""
+    """Return the name of the member that has the text or the parts of a message or a result."""
     return OUTPUTS[type_].member if type_ in OUTPUTS else "content"
 
 
@@ -211,7 +211,7 @@ def _output(raw: bytes, item: Json, type_: str) -> Message:
 
 
 def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Message:
-    """Return the message of a provider's tool: the call as settled, and its results as texts."""
+    """Return the message of a call that the provider ran: the call in `settled`, the results in `texts`."""
     name, member = SETTLED[type_]
     held = item.get(member)
     arguments = held if isinstance(held, str) else json_text(held) if held else ""
@@ -277,7 +277,7 @@ def _compacted(raw: bytes) -> list[dict[str, Any]]:
 
 
 def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
-    """Read a history that the provider compacted as one message, which Steno never moves. Of the items before the
+    """Return one message for a history that the provider compacted; Steno never moves it. Of the items before the
     `compaction` item the model reads only the leading instructions."""
     leading: list[Message] = []
     for item in items[:-1]:
@@ -354,7 +354,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """Remove the id of an item whose preceding reasoning is gone: by the id the provider would look for it."""
+    """Remove the id of an item whose preceding reasoning is gone: by that id the provider looks for the reasoning."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
@@ -404,7 +404,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
-    """Return arguments in the form of `held`; in an object, shortened arguments replace its long text."""
+    """Return arguments in the form of `held`. If they were shortened, they replace the long text in an object."""
     if not isinstance(held, dict | list):
         return arguments
     if msgspec.json.encode(held).decode() == arguments:
@@ -419,7 +419,7 @@ STATE_MEMBERS = ("previous_response_id", "conversation")
 """Members that refer to history which the provider stores and puts before the input."""
 CODEX_METADATA = "x-codex-turn-metadata"
 CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
-"""Beginning of Codex's request for a summary, if the provider has no compaction."""
+"""Beginning of Codex's request for a summary, which it sends if the provider has no compaction."""
 
 
 class ResponsesRequest(WireRequest, frozen=True):
@@ -505,7 +505,7 @@ def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Return whether the client compacts its history itself: Codex tells it in its metadata or its prompt."""
+    """Return whether the client compacts its history itself. Codex says so in its metadata or its prompt."""
     turn = text_at(object_of(source.value("client_metadata")), CODEX_METADATA)
     with suppress(msgspec.DecodeError, RecursionError):
         if turn and object_of(msgspec.json.decode(turn)).get("request_kind") == "compaction":
@@ -518,13 +518,13 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""Tokens around the tools of models before gpt-5; negative because the counted headings are missing here."""
+"""Tokens around the tools before gpt-5. Negative, because Steno counts headings that these prompts do not have."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
 """Additional tokens of a call, and of a call without an id before gpt-5."""
 REQUIRED = 8
 """Additional tokens of gpt-5's tools if a call is required."""
 PAGES = Pages(8, file=6)
-"""Costs of a file in addition to its text: a few tokens for each page and the file."""
+"""Costs of a file in addition to its text: tokens for each page, and for the file."""
 SCHEMA_BEFORE = 1
 """Tokens around the response format before gpt-5."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
