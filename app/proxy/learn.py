@@ -117,8 +117,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     if not holds_media:
         calibrations.learn(learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
-        # Nothing is omitted, and all media are pictures of known size: they cost the tokens that the text does not
-        # cost.
+        # Nothing is omitted, and all media are pictures of known size: they cost the tokens beyond those of the text.
         plain, scaled = shown
         sample = picture_sample(calibrations.of(key), attempt.tokens - scaled, plain, reported)
         if sample is not None:

@@ -1,4 +1,4 @@
-"""The memory of a process, bounded: maps by their number of entries, and caches of conversations' data by their bytes.
+"""Bounded memory: maps with a maximum number of entries, and caches of conversations' data with a maximum of bytes.
 
 All caches together have one bound. If it is exceeded, their least recently kept or used entries are pushed out. So no
 setting has to divide the memory among the caches.
@@ -32,8 +32,8 @@ CACHE_BYTES = 128_000_000
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in the caches' tables."""
 MOST_AT_ONCE = 256
-"""Most entries that are pushed out when one is kept. It takes a millisecond, in which all threads wait. The next `keep`
-pushes out more."""
+"""Most entries that one `keep` pushes out. This takes a millisecond, in which all threads wait. The next `keep` pushes
+out more."""
 
 # PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -46,7 +46,7 @@ class BoundedMap(OrderedDict[K, V]):
     """Map that pushes out the least recently kept or used entry; `get` does not count as use. Not thread-safe."""
 
     def __init__(self, most: int, pushed_out: Callable[[K, V], object] | None = None) -> None:
-        """Hold at most `most` entries. `pushed_out` is called with entries that are pushed out, not removed ones."""
+        """Hold at most `most` entries. `pushed_out` is called with pushed-out entries, but not with removed entries."""
         super().__init__()
         self._most = most
         self._pushed_out = pushed_out
@@ -100,11 +100,11 @@ class HistoryMap(Generic[V]):
 
 
 class TenantFacts(Generic[K, V]):
-    """Facts that tenants learnt from a provider's answers: a tenant's latest one about each key. They apply to that
-    tenant, and to all tenants if a second one has learnt the same.
+    """Facts that tenants learnt from a provider's answers, the latest for each tenant and key. A fact applies to its
+    tenant, and to all tenants if a second tenant has learnt the same.
 
-    A client can influence what Steno learns: errors quote the request, and a prompt can be written to be counted
-    wrongly. Facts expire, their number is bounded, and a tenant's new fact pushes out only facts of the same tenant.
+    A client can influence these facts: errors quote the request, and a prompt can be written to be counted wrongly. So
+    facts expire, their number is bounded, and a tenant's new fact pushes out only facts of the same tenant.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class TenantFacts(Generic[K, V]):
         self._keys: BoundedMap[str, BoundedMap[K, None]] = BoundedMap(MOST_TENANTS, self._remove)
 
     def learn(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
-        """Store or replace the tenant's fact. `seconds`: its life, if it differs from that of other facts."""
+        """Store or replace the tenant's fact. `seconds`: the fact's life, if it is not the usual one."""
         self.forget(tenant, what)
         keys = self._keys.get(tenant)
         if keys is None:
@@ -155,7 +155,7 @@ class TenantFacts(Generic[K, V]):
         ]
 
     def find(self, tenant: str, what: K) -> V | None:
-        """Return the tenant's own value, else the latest confirmed one, else None."""
+        """Return the tenant's own value, else the latest confirmed value, else None."""
         own = self.own(tenant, what)
         return own if own is not None else next(iter(self.confirmed(what)), None)
 
@@ -183,7 +183,7 @@ class TenantFacts(Generic[K, V]):
 
 
 class LogThrottle:
-    """Throttle of log lines about a repeated event: the first one, then one a minute with a count, and one at the
+    """Throttle of log lines about a repeated event: a line at first, then one a minute with a count, and one at the
     end."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -218,7 +218,7 @@ class Erased(Struct, frozen=True):
 
     tenant: str
     conversation_id: str | None = None
-    """None: all of the tenant's."""
+    """None: all conversations of the tenant."""
 
     def covers(self, tenant: str, conversation_id: str) -> bool:
         if tenant != self.tenant:
@@ -239,7 +239,7 @@ class Caches:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self.most_bytes = most_bytes
         self.lock = RLock()
-        """Lock for all changes: an entry that is kept in one cache may push out entries of others."""
+        """Lock for all changes: an entry that is kept in one cache may push out entries of other caches."""
         self.held_bytes = 0
         self._all: list[Cache[Any, Any]] = []
         self.sizes: OrderedDict[tuple[Cache[Any, Any], Any], int] = OrderedDict()
@@ -270,7 +270,7 @@ class Caches:
 
 
 class Cache(Generic[K, V]):
-    """One of the caches. Entries may be pushed out at any time, by entries of other caches, too."""
+    """Map whose entries may be pushed out at any time, by entries of other caches, too."""
 
     def __init__(
         self, caches: Caches, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None

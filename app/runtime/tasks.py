@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 T = TypeVar("T")
 
 THREADS = 4
-"""Number of threads. More would not help: the GIL lets one run at a time, except while it counts tokens."""
+"""Number of threads. More would not help: the GIL lets one thread run at a time, except while it counts tokens."""
 AT_ONCE = 2
 """Most pieces of work of one tenant at once, so that other tenants get threads."""
 REST_SECONDS = 1.0
@@ -42,12 +42,12 @@ class OwnedTasks:
         """True once the server is stopping: callers start no new work."""
 
     def stop(self) -> None:
-        """Start the time limit of `drain`. Call it when the server is asked to stop: open answers are awaited later."""
+        """Start the time limit of `drain`. Call it when the server is asked to stop. Open answers are awaited later."""
         self.draining = True
         self._told_at = min(self._told_at, monotonic())
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task, and keep a reference to it: the event loop has only a weak one."""
+        """Start a task, and keep a reference to it, because the event loop has only a weak reference."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -75,7 +75,7 @@ class SingleFlight(Generic[T]):
         task = self._next.get(what)
         if task is None:
             task = self._next[what] = asyncio.ensure_future(self._begin(what, work))
-        # Not awaited directly: a caller that is cancelled must not cancel the task for the others.
+        # Not awaited directly: a caller that is cancelled must not cancel the task of other callers.
         await asyncio.wait({task})
         return task.result()
 
@@ -92,7 +92,7 @@ class SingleFlight(Generic[T]):
 
 
 class Work:
-    """Threads that tenants share. At most `at_once` pieces of one tenant are in the pool; its others wait."""
+    """Threads that tenants share. At most `at_once` pieces of work of one tenant are in the pool. Others wait."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Work:
         waited: Callable[[float], object] = lambda _: None,
     ) -> None:
         """Call `afterwards` in a thread after `REST_SECONDS` without work. Call `waited` in each piece's thread with
-        the seconds that the piece waited for it."""
+        the seconds that the piece waited for the thread."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
         self._at_once = at_once
         self._of_tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -127,7 +127,7 @@ class Work:
         self._running += 1
         loop = asyncio.get_running_loop()
         piece = self._pool.submit(run)
-        # When the piece ends, not its caller, who may be cancelled.
+        # Called at the end of the piece, not of its caller, which may be cancelled earlier.
         piece.add_done_callback(lambda _: loop.call_soon_threadsafe(self._end, turns))
         return await asyncio.wrap_future(piece)
 
@@ -146,8 +146,8 @@ class Work:
             self._resting = asyncio.get_running_loop().call_later(REST_SECONDS, self._pool.submit, self._afterwards)
 
 
-# glibc keeps freed memory in its arenas, and once a large piece was freed, it allocates larger ones there, too. So
-# after a few bodies of megabytes a process would keep its maximum size. With another C library these do nothing.
+# glibc keeps freed memory in its arenas, and once a large piece was freed, it allocates larger pieces there, too. So
+# after a few bodies of megabytes a process would keep its maximum size. Without glibc, these functions do nothing.
 
 
 def keep_heap_small() -> None:

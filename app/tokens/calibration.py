@@ -18,51 +18,51 @@ from app.tokens.rules import LONGEST_MODEL, WHOLE
 from app.tokens.usage import MOST_TOKENS
 
 FEWEST_NOTED = 3
-"""Least samples for a note: one or two may be arbitrary."""
+"""Least number of samples for a note, because one or two samples may be arbitrary."""
 TOLERANCE = 0.01
 SIZES = (1_000, 10_000, 100_000)
-"""Estimates; a new line is adopted if it differs at one of them by more than `TOLERANCE`."""
+"""Sizes in estimated tokens. A new line is adopted if it differs at one size by more than the share `TOLERANCE`."""
 
 KEPT = 8
-"""Most samples of large prompts, and of small ones, so that short prompts do not replace long ones."""
+"""Most samples of large prompts, and most of small prompts, so that small prompts do not replace large prompts."""
 NOISE = 0.001
 """Total relative error that does not count against a line."""
 OFFSET_SCALE = 2_000
-"""Tokens of distance from the prior's offset that cost as much as e times the prior's ratio at weight 1."""
+"""Distance from the prior's offset, in tokens, that adds 1 to the cost of a line (see `_best`)."""
 EXP_ENDS = 700.0
-"""`exp` of much more overflows."""
+"""Largest argument of `exp`, which overflows above 709."""
 
 CAUTION = 1.5
-"""Weight of a sample above the line. With a low line a request may exceed the window; with a high line compaction only
-starts a little early."""
+"""Weight of a sample above the line. If the line is too low, a request may exceed the window. If it is too high,
+compaction only starts a little early."""
 CONFIRMED = 3
-"""Least samples that must agree with a ratio below the prior's."""
+"""Least number of samples that must agree with a ratio below the prior's ratio."""
 CONFIRMING = 1.0
-"""Least total weight of these samples: short prompts alone never lower the ratio."""
+"""Least total weight of these samples, so that small prompts alone never lower the ratio."""
 AGREEING = 0.1
 """Largest relative error of a sample that agrees with a line."""
 
 EXACT = 0.01
 EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
-"""Latest samples that an exact line must predict to within `EXACT` (a share) or `EXACT_TOKENS`."""
+"""Number of latest samples that an exact line must predict to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Greatest error of a text's count for learning from pictures, as a share of the pictures' estimate."""
+"""Steno learns from pictures if the error of the text's count is at most this share of the pictures' estimate."""
 SCALE_STEP = 0.05
-"""Steps of the logarithm of the pictures' scale; coarse because counts are cached for each scale."""
+"""Step of the logarithm of the pictures' scale. It is coarse, because counts are cached for each scale."""
 
 
 class LineBounds(Struct, frozen=True):
     ratios: tuple[float, float]
     offsets: tuple[float, float]
     measured: tuple[float, float]
-    """Usual ratios; others get a note."""
+    """Range of usual ratios. A ratio outside it gets a note."""
     large: int
     """Least estimate of a sample with full weight."""
     least: float
-    """Share of the expected count; a sample below it is rejected."""
+    """A sample below this share of the expected count is rejected."""
     confirmed_above: bool = False
-    """Whether a ratio above the prior's must be confirmed, too, as one below it must."""
+    """Whether samples must confirm a ratio above the prior's ratio, too, like a ratio below it."""
 
 
 PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
@@ -93,7 +93,7 @@ class Prior(Struct, frozen=True):
     ratio: float
     offset: float
     weight: float
-    """Weight of a line's distance from this ratio."""
+    """Weight of the distance of a line's ratio from this ratio."""
     bounds: LineBounds = PROMPTS
 
 
@@ -159,9 +159,9 @@ def observe(calibration: Calibration, sample: Sample) -> Calibration:
 def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
     """Return the reason to reject a sample, or None.
 
-    Usage far above the expected count may be real, and a single sample does not move the line much. Usage below half
-    lacks its cached part. The expected count is that of the line or of the prior, whichever is smaller, so that a wrong
-    line accepts the samples that correct it.
+    Usage far above the expected count may be real, and a single sample does not move the line much. Usage below half of
+    the expected count lacks its cached part. The expected count is the smaller of the line's and the prior's counts, so
+    that a wrong line accepts the samples that correct it.
     """
     if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
         return "no usage"
@@ -176,7 +176,7 @@ def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
     """Return a sample of the pictures' cost; None if the cost of the request's text is uncertain.
 
-    `calibration` is that of texts. `text` and `pictures` are estimates, the latter by the family's rule.
+    `calibration` is the calibration of texts. `text` and `pictures` are estimates, for pictures by the family's rule.
     """
     expected = calibration.line.to_provider_tokens(text)
     if not calibration.exact or tolerance_of(expected) > CLEAR * pictures:
@@ -197,7 +197,7 @@ def picture_scale(ratio: float) -> float:
 def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
     """Return the line of least cost: the logarithm of the samples' error plus the distance from the prior.
 
-    By the logarithm, samples that agree with each other outweigh the prior, and contradictory samples do not.
+    Due to the logarithm, samples that agree with each other outweigh the prior, and contradictory samples do not.
     """
     weighed = [(s.estimate, s.reported, min(1.0, s.estimate / prior.bounds.large)) for s in samples]
     weight = sum(own for _, _, own in weighed)
@@ -206,7 +206,7 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
         away = prior.weight * abs(log(ratio / prior.ratio)) + abs(offset - prior.offset) / OFFSET_SCALE
         if away >= least:
             continue
-        # A line with more error costs more than the best one so far; NOISE is left for rounding.
+        # A line with more error costs more than the best line so far. NOISE is left for rounding.
         most = NOISE * exp(min(EXP_ENDS, (least - away) / weight))
         misfit = 0.0
         for estimate, reported, own in weighed:
@@ -234,9 +234,9 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
     """Yield offset and ratio of every line that may be the best one, the prior first.
 
-    From the prior's ratio on, the cost is concave between lines that hit a sample exactly, or whose ratio or offset is
-    the prior's or a bound. So the best line has two of these properties. Below the prior's ratio a line between the
-    confirmed ones might cost a little less.
+    At and above the prior's ratio, the cost is concave between lines that hit a sample exactly, or whose ratio or
+    offset is the prior's or a bound. So the best line has two of these properties. Below the prior's ratio, a line
+    between confirmed lines might cost a little less.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)
@@ -258,8 +258,8 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
 KNOWN = 6.0
 UNKNOWN = 0.5
 SCALED = 2.0
-"""Weights of priors. A first sample moves the offset rather than the ratio up to about 12,000 tokens with a known
-family, and up to 1,000 with an unknown one. With `SCALED`, for pictures, no single sample moves the line."""
+"""Weights of the priors of known families, unknown families and pictures. A first sample of at most about 12,000 tokens
+(unknown families: 1,000) moves the offset rather than the ratio. No single sample of pictures moves the line."""
 
 _PICTURES = "/pictures"
 
@@ -329,8 +329,8 @@ def whole_ratio(model: str) -> float:
 
 
 def claude_version(model: str) -> tuple[int, int] | None:
-    """Return the version in names such as `claude-sonnet-4.5` or `claude-3-5-sonnet-20241022-v2:0`; (99, 0) for a
-    name without one, which is the newest. None for another family."""
+    """Return the version in names such as `claude-sonnet-4.5` or `claude-3-5-sonnet-20241022-v2:0`; (99, 0) for a name
+    without a version, which counts as the newest. None for another family."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if "claude" not in name:
         return None

@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import Struct
 
 MAX_DEPTH = 40
-"""Greatest depth of nested schemas; deeper ones become `any`."""
+"""Greatest depth of nested schemas. Deeper schemas become `any`."""
 REPEATED_CHARACTERS = 500_000
-"""Most characters for all `$ref` and lists of types, because definitions that use others twice grow
+"""Most characters for all `$ref` and lists of types, because definitions that use other definitions twice grow
 exponentially."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
@@ -109,7 +109,7 @@ class _Writer:
                 return ["any"]
 
     def _union(self, options: list[Any], indent: str) -> list[str]:
-        """Return the types of a union; one with null has a line for each option, with its format."""
+        """Return the types of a union. A union with null has a line for each option, with its format."""
         types = [self._type(option, indent) for option in options]
         if "null" not in types:
             return types
@@ -126,7 +126,7 @@ class _Writer:
         return self._repeated(options)
 
     def _repeated(self, texts: list[str]) -> list[str]:
-        """Subtract texts from the remaining length that one schema may cause several times."""
+        """Subtract the texts' lengths from the rest of `REPEATED_CHARACTERS`, and return the texts."""
         self._room -= sum(map(len, texts))
         return texts
 

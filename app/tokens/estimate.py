@@ -35,7 +35,7 @@ UNWRITTEN_KEYS = frozenset(
 NAME_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 """Keys of a schema whose value maps client-chosen names to schemas."""
 MAX_SCHEMA_DEPTH = 60
-"""Greatest depth of nested schemas; deeper ones are not counted."""
+"""Greatest depth of nested schemas. Deeper schemas are not counted."""
 CHANNEL_TOKENS = 2
 """Tokens for the channel of an assistant's text, with gpt-5."""
 LONGEST_COMPACTED = 200_000
@@ -74,7 +74,7 @@ def latest_turn(messages: Sequence[Message]) -> int:
 
 def turn_reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     """Return the tokens of reasoning that later turns drop. `unit_tokens` leaves them out, so that its counts stay
-    valid."""
+    valid in later turns."""
     return reasoning_tokens(message, rules, count) if _counts_in_its_turn(message, rules) else 0
 
 
@@ -115,7 +115,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
     """Return the tokens of each message of a unit.
 
     Parallel calls are one text in the prompt, and so are their results. A result gets the tokens of its own text, the
-    caller the rest.
+    calling message gets the rest.
     """
     if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
         return (_message_tokens(unit[0], unit[0].name, rules, count),)
@@ -239,7 +239,7 @@ def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: C
 
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
-    """`called` is the function whose result the message is, if any."""
+    """`called` is the name of the function whose result the message is, if any."""
     thinks = message.thoughts or message.encrypted
     thoughts = reasoning_tokens(message, rules, count) if thinks and not _counts_in_its_turn(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
@@ -269,7 +269,7 @@ def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of a message's calls; parallel ones count with their results, except with gpt-5."""
+    """Return the tokens of a message's calls. Parallel calls count with their results, except with gpt-5."""
     apart = (*(call for call in message.calls if not call.id), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)

@@ -51,7 +51,7 @@ _Declares = tuple[bytes, bool, Sequence[Message]]
 Key = bytes
 
 TokenRules = Callable[[str, str], CountingRules]
-"""A format's function from a model and a host to counting rules, which are equal for models that count alike."""
+"""A format's function that returns the rules for a model and a host. Models that count alike have equal rules."""
 
 
 class Estimator:
@@ -65,7 +65,7 @@ class Estimator:
         self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
             "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
         )
-        """Tokens of units by their digests, which outlive the histories in memory."""
+        """Tokens of units by digest. They may stay in memory longer than the histories."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
         self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
         """Counting rules by model, host, picture scale and format."""
@@ -198,7 +198,7 @@ class Prompt(Struct, frozen=True):
         return Costs(costs, fixed, question)
 
     def pictures(self) -> tuple[int, int] | None:
-        """Return the tokens of all pictures by the family's rule, and scaled; None if `picture_tokens` is None."""
+        """Return the tokens of all pictures, unscaled and scaled; None if `picture_tokens` is None."""
         rules = self.way.rules
         scaled = picture_tokens(self.history, rules)
         plain = picture_tokens(self.history, replace(rules, picture_scale=1.0))
@@ -256,7 +256,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Return how many of the first `known` messages keep their tokens: new results change the tokens of their unit."""
+    """Return the number of leading messages (at most `known`) that keep their tokens. New results change their unit."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 

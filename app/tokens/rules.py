@@ -21,7 +21,7 @@ UNKNOWN_SIZE = (1024, 1024)
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_TOKENS = 4
 GLYPHS_PER_TOKEN = 3.8
-"""Ratio for English; spaces are often no glyphs."""
+"""Ratio for English. Spaces often have no glyph."""
 TILE = 512
 PATCH = 32
 
@@ -167,7 +167,7 @@ class Encrypted(Struct, frozen=True):
 
 
 class OneByOne(Struct, frozen=True):
-    """Tokens around tools, calls and results in a prompt that contains each one as separate JSON."""
+    """Tokens around tools, calls and results in a prompt that contains each of them as separate JSON."""
 
     preamble: int
     must_call: int
@@ -195,7 +195,7 @@ class CountingRules(Struct, frozen=True):
     hides_tools: bool = False
     """Whether the prompt leaves out tools with `tool_choice: none`."""
     shows_schema: bool = True
-    """Whether the prompt contains the response schema; some providers enforce it without that."""
+    """Whether the prompt contains the response schema. Some providers enforce a schema that the model does not see."""
     schema_extra: int = 0
     """Tokens around the response schema."""
     message: int = 3
@@ -205,7 +205,7 @@ class CountingRules(Struct, frozen=True):
     call_extra: int = 0
     """Additional tokens of each call."""
     unstored_call_extra: int = 0
-    """The same for a call without an id of the provider's item."""
+    """Additional tokens of a call without an id of the provider's item."""
     required_extra: int = 0
     """Additional tokens of tools if a call is required."""
     one_by_one: OneByOne | None = None
@@ -230,7 +230,7 @@ SMALL = Fit(1_536, 2_048)
 HIGH = Fit(2_500, 2_048)
 ORIGINAL = Fit(10_000, 6_000)
 UNSCALED = Fit(30_000, 65_535)
-"""Providers refuse larger pictures."""
+"""Largest pictures that providers accept."""
 GPT_5_2 = replace(GPT_5, pictures=Patches(120, 2, SMALL, low=True))
 GPT_5_4 = replace(GPT_5, pictures=Patches(120, 2, HIGH, ORIGINAL, low=True))
 GPT_5_5 = replace(GPT_5, pictures=Patches(120, 4, HIGH, ORIGINAL, low=True, auto_original=True))
@@ -269,7 +269,7 @@ _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mist
 @lru_cache(maxsize=1_024)
 def rules_for(model: str, host: str = "") -> CountingRules:
     """Return the rules by the provider's host and the name after the last slash; for a fine-tune such as
-    `ft:gpt-4o-mini:org::id` by its base model."""
+    `ft:gpt-4o-mini:org::id` by the base model's name."""
     routed, _, name = model.lower().rpartition("/")
     name = name.removeprefix("ft:")
     rules = next((rules for pattern, rules in _FAMILIES if pattern.match(name)), GPT_4O)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SLICE = 50_000
 """Characters per call of tiktoken, which panics on a million blanks."""
 BYTES_PER_TOKEN = 3.3
-"""Heuristic without tables: 99 of 100 real messages have more bytes for each token."""
+"""Assumed bytes of a token without tables. 99 of 100 real messages have more bytes per token."""
 _ENVIRONMENT = Lock()
 """Lock while a table is loaded, because tiktoken reads its folder from an environment variable."""
 
@@ -27,7 +27,7 @@ class Counter:
     """Token counter of one encoding. The first text loads the table, which takes 40 MB and a quarter of a second."""
 
     def __init__(self, encoding: str, place: Path | None) -> None:
-        """`place` is the folder with the verified table; without one, tokens are estimated by bytes."""
+        """`place` is the folder with the verified table. If it is None, tokens are estimated by bytes."""
         self.encoding = encoding
         self.heuristic = place is None
         self._place = place

@@ -5,10 +5,10 @@ tokens of the sent prompt and how many of them its cache had. For the client's o
 conversation's previous request, because a client's history only grows:
 
 1. Steno omitted the same tokens as from the previous request. Then the client's prompt grew by as many tokens as the
-   sent one. If the cache had the previous prompt, it would also have had the omitted tokens.
+   sent prompt. If the cache had the previous prompt, it would also have had the omitted tokens.
 2. Steno omitted other tokens. Then the growth is estimated, and the cache had only the bytes before the change. The
-   client's own prompt would still have extended its previous one: a provider that caches, and that read it a short
-   time ago, would have had all of it except the last tokens (`lag`).
+   client's own prompt would still have extended its previous prompt. If the provider caches, and read that prompt a
+   short time ago, it would have had all tokens but the last (`lag`).
 3. Steno omitted nothing, now or before: the saving is 0.
 
 Both requests are assumed to have the same completion.
@@ -184,7 +184,7 @@ def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
 
 
 WARM_SHARE = 0.5
-"""Least share of a prompt read from or written to the cache for which the prompt counts as cached."""
+"""A prompt counts as cached if at least this share of it was read from or written to the cache."""
 
 
 class PromptEstimate(Struct, frozen=True):
@@ -197,7 +197,7 @@ class PromptEstimate(Struct, frozen=True):
 
     @property
     def omitted(self) -> int:
-        """Tokens omitted by Steno; negative if it added more."""
+        """Tokens omitted by Steno; negative if Steno added more than it omitted."""
         return self.received - self.sent
 
 
@@ -210,7 +210,7 @@ class EarlierRequest(Struct, frozen=True):
     whole: int
     """Tokens of the client's own, uncompacted prompt."""
     counted: tuple[int, int]
-    """Tokens of the conversation so far, by the provider and by the estimate; the ratio predicts growth."""
+    """Tokens of the conversation so far, by the provider and by the estimate. Their ratio predicts growth."""
     caches: bool = False
     """Whether the provider caches such prompts."""
     lag: int = 0
@@ -347,11 +347,11 @@ class Change(Struct, frozen=True):
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed price ratios of a model without a price: those of most models. With a local model caching saves time."""
+"""Assumed price ratios of a model without a price: those of most models. A local model saves time by caching."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
-    """Return the rates of a price; None if the prompt is cached (`warm`) and the price of cached tokens unknown."""
+    """Return the rates of a price; None if the prompt is cached (`warm`) and the price of cached tokens is unknown."""
     if not warm:
         return Rates(price.prompt, price.prompt)
     if price.cached is None:
