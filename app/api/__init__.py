@@ -1,1 +1,1 @@
-"""Steno's own REST interface under `/context`, health checks and MCP. Its JSON is not in a provider's format."""
+"""Steno's own REST interface under `/context`, health checks and MCP. The JSON format is Steno's own."""

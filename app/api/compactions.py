@@ -58,8 +58,8 @@ NOT_KEPT = (
 async def _asked(
     services: Services, tenant: str, conversation: StoredConversation, body: bytes
 ) -> tuple[WireFormat, WireRequest, bytes | None]:
-    """Read the request in the body, or build it from the stored messages. Return its format, the request, and the
-    digest of the stored history; None if the body contains the messages. Raises `InvalidRequest`."""
+    """Read the request in the body, or build it from the stored messages. Return the format, the request, and the
+    digest of the stored history, which is None if the body contains messages. Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
 
     def sent() -> tuple[RawObject, WireRequest | None]:
@@ -81,7 +81,7 @@ async def _asked(
 async def _stored(
     services: Services, tenant: str, conversation: StoredConversation, members: RawObject
 ) -> tuple[WireFormat, WireRequest, bytes]:
-    """Build a request from the stored history, in its format, with the digest of the original history."""
+    """Build a request from the stored history. Return format, request, and digest of the original history."""
     history = await services.store.history(tenant, conversation.id)
     format_ = BY_NAME.get(history.format) if history else None
     if history is None or history.head is None or format_ is None or len(history.messages) > BOUNDS.messages:
@@ -212,17 +212,17 @@ async def compact_conversation(
     record: RequestRecord = request.scope[REQUEST]
     conversation = await known(services, tenant, conversation_id)
     format_, wire, head = await _asked(services, tenant, conversation, body)
-    # First, so that it has precedence over other names in the request.
+    # The header comes first, so that it has precedence over other names in the request.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, format_, target=_target(request, format_))
     with readable(format_):
         chat = await parse_request(services, wire, caller, record.request_id)
-    # If the stored messages differ from the original ones, such as by removed secrets, a summary would fit no request.
+    # If the stored messages differ from the client's, such as by removed secrets, a summary would fit no request.
     if head not in (None, chat.conversation.chain.digests[-1]):
         raise InvalidRequest(NOT_KEPT, "messages")
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
-    # The trigger is lowered so far that masks alone are not enough, because the caller wants a summary.
+    # The client wants a summary: lower the trigger until stored summaries are not enough, and switch masks off.
     threshold = await chat.beside(services.work.do, partial(_threshold, chat, held.values()))
     with readable(format_):
         chat = await parse_request(services, wire.asking(threshold=threshold), caller, record.request_id)
@@ -251,9 +251,9 @@ def _target(request: Request, format_: WireFormat) -> bytes:
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
-    """Return the largest trigger in tokens at which the stored summaries are not enough and a compaction is due.
+    """Return the largest trigger in tokens at which a compaction is due in spite of the stored summaries.
 
-    A smaller one would also reduce target, tail and summaries.
+    A smaller trigger would also reduce target, tail and summaries.
     """
     conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
@@ -267,8 +267,8 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 
 
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
-    """Prepare the payload as for a chat request, log the decision, and store the request, so that the next one is
-    recognised, unless it was erased meanwhile."""
+    """Prepare the payload as for a chat request, and log the decision. Store the request, so that the conversation's
+    next request is recognised, unless the conversation was erased meanwhile."""
     began = monotonic()
     decision = await services.compactor.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
@@ -292,5 +292,5 @@ def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:
 
 
 def _answer(shown: dict[str, Any]) -> Response:
-    # Without pydantic, so that the messages keep their bytes.
+    # Not pydantic, which would not keep the messages' bytes.
     return Response(msgspec.json.encode(shown), media_type="application/json")

@@ -65,7 +65,7 @@ NOT_KEPT = (
 LONGEST_QUERY = 200
 """Maximum characters of a search text."""
 LONGEST_BODY = 200_000
-"""Maximum bytes of a body; all summaries are shorter."""
+"""Maximum bytes of a body. No summary is this long."""
 MOST_LINES = 1_000
 WHAT_TO_SEND = 'Send {"text": "..."}, a new text; "values" are lines, "user_words" {"turn": 3, "text": "..."}.'
 
@@ -229,7 +229,7 @@ async def handoff_of(
     run: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
     keeps_messages: bool = True,
 ) -> str:
-    """Return the handoff document. `run`: runs slow functions in a thread. Raises `StoreUnavailable`."""
+    """Return the handoff document. `run`: runs a slow function in a thread. Raises `StoreUnavailable`."""
     id_ = conversation.id
     kept = await store.history(tenant, id_) if keeps_messages else None
     shown = await store.rest(chunks_named, tenant, conversation.summaries)
@@ -301,14 +301,14 @@ def _message_out(message: StoredMessage, conversation_id: str, parts: Sequence[M
 
 
 def _rendered(page: Listing[MessageOut]) -> bytes:
-    """Return JSON in which the messages keep their original bytes."""
+    """Return the page as JSON in which messages keep their original bytes."""
     shown = page.model_dump(mode="json", exclude={"data"})
     data = [{**entry.model_dump(mode="json"), "sent": msgspec.Raw(entry.sent.encode())} for entry in page.data]
     return msgspec.json.encode({**shown, "data": data})
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:
-    """Return the coverage of a message. A part that contains the message itself takes precedence over its summary."""
+    """Return the coverage of a message, or None. A part with the message itself takes precedence over its summary."""
     standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part["last_index"]]
     shown = next((part for part in standing if part["kind"] not in ("summarized", "pruned")), None)
     if not standing:
@@ -495,7 +495,7 @@ async def read_tenant(tenant: Tenant) -> TenantOut:
 async def delete_tenant(services: TheServices, tenant: Tenant) -> DeletedOut:
     """Deletes everything stored for the caller. Summaries that are being made will not be stored."""
 
-    # `wait` does not cancel the task: the data are erased even if the client disconnects.
+    # `wait` does not cancel the task, so the data are erased even if the client disconnects.
     erasing = services.tasks.start(services.erase(tenant), f"erasing {tenant}")
     await asyncio.wait({erasing})
     erasing.result()

@@ -1,4 +1,4 @@
-"""Shared parts of the routes under `/context`: tenant, body and format of a request, and pages of lists."""
+"""Shared code of the routes under `/context`: tenant, body and format of a request, and pages of lists."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def request_body(members: type[Struct], *, required: bool = False) -> dict[str, 
 
 
 def is_https(request: Request) -> bool:
-    """True if the client uses TLS, by `x-forwarded-proto` or by itself. With trusted proxies in the settings, only
-    their header counts. Without any, all clients are believed: a false header harms only the client itself."""
+    """True if the client uses TLS, by the connection or by `x-forwarded-proto`. With trusted proxies in the settings,
+    only their header counts. Without, any client's header counts: a false header harms only that client."""
     scope = request.scope
     if value_of(scope["headers"], b"x-forwarded-proto") != "https":
         return bool(scope["scheme"] == "https")
@@ -139,7 +139,7 @@ async def _body(request: Request, services: TheServices, tenant: Tenant) -> Asyn
 
 
 Body = Annotated[bytes, Depends(_body)]
-"""Decoded body, with the limits of a chat request. It is read after the tenant is identified."""
+"""Decoded body, within the limits of a chat request. It is read only after the tenant is identified."""
 
 
 def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:
@@ -167,7 +167,7 @@ async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
 
 
 def _member(body: bytes, name: str) -> object:
-    """Return a member's value; None if the body is unreadable, because its parsing raises the error later."""
+    """Return a member's value; None if the body is unreadable. The later parsing of the body raises the error."""
     try:
         return RawObject(body).value(name)
     except Unreadable:
@@ -198,7 +198,7 @@ def no_conversation(conversation_id: str) -> ConversationNotFound:
 
 
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
-    """Return a page as it is sent to the client, with `shown` applied to each entry."""
+    """Return the page for the answer. `shown`: converts an entry."""
     return Listing(
         data=[shown(entry) for entry in page.data],
         first_id=page.first_id,
@@ -208,7 +208,7 @@ def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
 
 
 def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Callable[[K], str] = str) -> Page[T]:
-    """Return a page of entries, sorted by key, after the key `after`. `name`: returns the id for a key."""
+    """Return a page of the entries, which are sorted by key, after the key `after`. `name`: converts a key to an id."""
     rising = paging.order == "asc"
     keys: list[Any] = sorted(entries, reverse=not rising)
     if after is not None:

@@ -1,4 +1,4 @@
-"""Errors of Steno's own in OpenAI's format: errors of routes, validation errors, and unknown paths and methods."""
+"""Handlers that answer errors in OpenAI's format: errors of routes and validation, unknown paths and methods."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _no_route(app: FastAPI, request: Request) -> StenoError:
         return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
     if (theirs := _THEIRS.fullmatch(path)) is not None:
         return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
-    if LISTENER in request.scope:  # With two listeners, the schema is at one of them but describes the paths of both.
+    if LISTENER in request.scope:  # The schema also describes paths of the other listener.
         return UnknownPath(f"Steno has no {path} here.")
     return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
 

@@ -88,7 +88,7 @@ async def list_models(
     used: list[str] = []
     with suppress(StoreUnavailable):  # Models in memory are still shown.
         used = await services.store.rest(read_models_used, tenant)
-    # The caller's key is used for the default upstream only. Another upstream gets it only with chat requests.
+    # The client's key goes to the default upstream only. Other upstreams get it only with chat requests.
     await services.providers.default.windows.listings.load_names(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
     page = page_of({name: name for name in providers}, paging, paging.after)

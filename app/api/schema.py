@@ -1,4 +1,4 @@
-"""The OpenAPI schema: FastAPI's schema of the routes, extended by the proxied routes and recorded examples."""
+"""OpenAPI schema: FastAPI's schema of the REST routes, with the proxied routes and recorded examples added."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ _EXAMPLES = Path(__file__).with_name("examples.json")
 
 
 def schema_of(app: FastAPI) -> Schema:
-    """Return the whole schema, which is built once for each application. The example file has a recorded request,
-    answer and stream by method and path."""
+    """Return the whole schema. It is built once for each application. The file of examples has recorded requests,
+    answers and streams, by method and path."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     schema = app.openapi_schema = get_openapi(
@@ -272,7 +272,7 @@ def _add_examples(operation: Schema, examples: Mapping[str, Any]) -> None:
 
 
 def methods_of(app: FastAPI, scope: Scope) -> list[str]:
-    """Return the methods of a path; none for an unknown path."""
+    """Return the allowed methods of a path; an empty list for an unknown path."""
     found: set[str] = set()
     for template, operations in schema_of(app)["paths"].items():
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)), scope["path"]):

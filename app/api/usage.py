@@ -18,10 +18,10 @@ from app.tokens.usage import PriceSource, Purpose
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
 DECIMALS = 9
-"""Decimals of amounts of money; further ones are only floating-point errors."""
+"""Decimals of amounts of money. Further decimals would be floating-point errors."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
-"""Names of counts that are summed over messages and summaries."""
+"""Counts that are summed over the calls for messages and for summaries."""
 
 
 class TokensOut(BaseModel):
@@ -213,7 +213,7 @@ def _record(stored: StoredUsage) -> UsageOut:
 
 
 def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
-    """Return begin and end of a period. Without `until`, the end is tomorrow, so that it is later than the clock of any
+    """Return begin and end of a period. Without `until`, the end is tomorrow, which is later than the clock of any
     database. Raises `InvalidRequest`."""
     now = datetime.now(UTC)
     latest = now + timedelta(days=1)
@@ -231,7 +231,7 @@ def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, d
 
 
 def _in_utc(time: datetime, latest: datetime) -> datetime:
-    """Return the time in UTC, between 1970 and `latest`: conversion of an extreme time would leave the calendar."""
+    """Return the time in UTC, at least 1970 and at most `latest`: Python cannot convert some extreme times."""
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
 

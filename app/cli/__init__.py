@@ -1,1 +1,1 @@
-"""The command line: the module NAME contains `steno NAME`. It may import all other packages."""
+"""The command line. `main.COMMANDS` lists the module of each command. This package may import all other packages."""

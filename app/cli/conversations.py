@@ -1,8 +1,8 @@
 """`steno conversations` and `steno mcp`: stored conversations, for the operator and for a model.
 
-`steno conversations` reads the database, of all tenants: it needs neither a running Steno nor a key. A running Steno
-notices a deletion as it notices one by another replica, at its next check. `steno mcp` calls the REST interface of a
-running Steno with the user's key, so a model can read only the user's conversations.
+`steno conversations` uses the data of all tenants in the database, without a key or a running Steno. A running Steno
+notices a deletion at its next check, as it does after a deletion by another replica. `steno mcp` calls the REST
+interface of a running Steno with the user's key, so a model can read only the user's conversations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 USUAL_URL = "http://127.0.0.1:8080"
 MOST_EXPORTED = 1_000_000
-"""Most summaries, and most usage records, of an exported conversation."""
+"""Maximum number of summaries, and of usage records, of an exported conversation."""
 TENANT_SHOWN = 8
 """Characters of a tenant's digest that are printed: usually enough to distinguish tenants."""
 
@@ -111,7 +111,7 @@ def delete_conversation(
 
 
 class NotFound(Exception):
-    """Raised when no conversation has the id, or several have."""
+    """Raised when no conversation has the id, or conversations of several tenants have it."""
 
 
 class Found(Struct, frozen=True):
@@ -150,7 +150,7 @@ async def _latest(store: Store, limit: int, tenant: str) -> list[Found]:
 
 
 async def _the_one(store: Store, conversation_id: str, tenant: str) -> Found:
-    """Find a conversation of a tenant whose id begins with `tenant`. Raises `NotFound` for none, or for several."""
+    """Return the conversation, of the tenants whose id begins with `tenant`. Raises `NotFound` for none or several."""
     found = []
     for seen in await store.rest(read_tenants):
         known = await store.rest(find_conversation, seen.id, conversation_id) if seen.id.startswith(tenant) else None
@@ -214,6 +214,6 @@ def mcp(
 
 
 def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers with the keys that Claude Code sends."""
+    """Return the headers in which Claude Code sends its keys."""
     key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
     return ({"x-api-key": key} if key else {}) | ({"authorization": f"Bearer {token}"} if token else {})

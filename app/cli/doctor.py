@@ -1,6 +1,6 @@
-"""`steno doctor`, `steno models` and `steno plan`: what Steno would do with these settings, without a running Steno.
+"""`steno doctor`, `steno models` and `steno plan`: report what the settings lead to, without a running Steno.
 
-The only calls to providers are for their lists of models.
+They call providers only for their lists of models.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def doctor(
     """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong."""
     settings = settings_of(config, upstream={"base_url": upstream}, storage={"url": database_url})
     found = asyncio.run(examine(settings))
-    # Passwords in it are hidden by their type.
+    # Passwords are hidden by the type of their settings.
     changed = settings.model_dump(mode="json", exclude_defaults=True) if verbose else None
     (show_json if as_json else show)(found, changed)
     sys.exit(not is_healthy(found))
@@ -205,7 +205,7 @@ def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[
 
 
 async def judge_database(store: Store) -> Finding:
-    """Judge the database without changing it."""
+    """Return a finding about the database, without changing the database."""
     subject = f"database {store.place}"
     if store.place == "memory":
         return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
@@ -260,7 +260,7 @@ def models(
 
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[tuple[str, str, Window]]:
-    """Return models with their upstreams and windows: these models, or all that are known."""
+    """Return name, upstream and window of the named models, or of all known models if no name is given."""
     async with opened(settings, Store("memory")) as providers:
         found: list[tuple[str, str, Window]] = []
         for provider in providers.all:
@@ -275,7 +275,7 @@ async def windows_of(settings: Settings, names: Sequence[str]) -> list[tuple[str
 
 
 async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
-    """Ask the provider for its models. Return its answer, and the environment variable of the used key.
+    """Ask the provider for its models. Return the outcome, and the environment variable of the used key, if any.
 
     OPENAI_API_KEY is used for the default upstream only.
     """
@@ -285,7 +285,7 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
     return outcome, variable if key else None
 
 
-# What would be done to a request
+# Plans of requests
 
 
 @cli.command()
@@ -320,7 +320,7 @@ def plan(
 
 @contextmanager
 def asking(settings: Settings) -> Iterator[httpx2.Client]:
-    """Start a Steno in this process, on loopback and with its database in memory, and yield a client of it.
+    """Start a Steno in this process, on loopback and with a database in memory. Yield an HTTP client for this Steno.
 
     Raises `ConfigurationError` if the settings are not valid.
     """

@@ -33,7 +33,7 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     colors = file is None and sys.stdout.isatty() and not are_colors_off()
     render: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
     if readable:
-        # repr_native_str: a value cannot pass for another line or control the terminal.
+        # repr_native_str: escapes values, so that they cannot imitate a log line or control the terminal.
         console = structlog.dev.ConsoleRenderer(colors=colors, repr_native_str=True, sort_keys=False)
         render = [_without_empty, console]
     shared: list[structlog.typing.Processor] = [
@@ -58,12 +58,12 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(number)
-    # At info, the HTTP client and others would log every request.
+    # At info, these libraries would log every request.
     for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
     # OpenTelemetry logs each failed batch; `app.telemetry` logs the failure once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    # The banner contains the server's messages about the start.
+    # The banner replaces the server's messages about the start.
     logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING) if readable else logging.NOTSET)
 
 
@@ -88,7 +88,7 @@ def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> 
 
 
 def _without_empty(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Leave out empty fields and the logger: people read these lines."""
+    """Remove empty fields and the logger's name, because people read these lines."""
     return {name: value for name, value in event.items() if name != "logger" and value not in (None, "", [], {})}
 
 

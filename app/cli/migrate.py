@@ -1,4 +1,4 @@
-"""`steno migrate` and `steno tables`: what an installation needs before it serves, database and tokenizer tables."""
+"""`steno migrate` and `steno tables`: prepare the database and the tokenizer tables of an installation."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def migrate(
 
 
 def read_key(place: str) -> bytes:
-    """Read a key from an environment variable or a file. Exit if it is not valid, without printing any part of it."""
+    """Read a key from an environment variable or a file. Exit if the key is invalid, without printing it."""
     key = b""
     with suppress(OSError, ValueError):
         digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")

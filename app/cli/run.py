@@ -1,9 +1,9 @@
 """`steno run -- COMMAND`: runs Steno on a free port while a command runs, and prints the savings at the end. Also
-`steno demo`, whose conversation is in the lab.
+`steno demo`, whose conversation is in the package `lab`.
 
-Steno is a thread of this process, and the command is its only child: the command keeps the terminal, and Steno ends
-with this process. Steno prints nothing while the command runs. Its log goes to a file, whose path is printed at the end
-if the log contains warnings or errors.
+Steno runs in a thread of this process, and the command is the only child process. So the command keeps the terminal,
+and Steno ends with this process. Steno prints nothing while the command runs. It writes its log to a file, and prints
+the file's path at the end if the log contains warnings or errors.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""Seconds to wait at the end for a running summary: the user waits for the shell prompt meanwhile."""
+"""Maximum seconds to wait for a running summary at the end. Meanwhile the user waits for the shell prompt."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
 CANNOT_START = 125
-"""Exit status if Steno cannot start; this and the next two are those of `env` and `timeout`."""
+"""Exit status if Steno cannot start. `env` and `timeout` have the same three exit statuses."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
 OPENAI_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
-"""Variables of OpenAI's clients; the second one is for old clients and LiteLLM."""
+"""Variables from which OpenAI's clients read the base URL. Old clients and LiteLLM read the second variable."""
 ANTHROPIC_VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
-"""Variables of Anthropic's clients and Claude Code; the second one is for LiteLLM."""
+"""Variables from which Anthropic's clients and Claude Code read the base URL. LiteLLM reads the second variable."""
 KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 OPENCODE = "OPENCODE_CONFIG_CONTENT"
@@ -136,7 +136,7 @@ def _run(command: Sequence[str], flags: Mapping[str, Any], window: int | None, *
         if simulated:
             window = window or SIMULATED_WINDOW
             at = {"base_url": stack.enter_context(_simulated(window))}
-            # Messages are stored for the inspector: they are not private. A scripted provider costs nothing.
+            # The inspector shows the messages: scripted ones are not private. A scripted provider has no prices.
             flags = {**flags, "upstream": at, "storage": {"url": "memory", "messages": True, **flags["storage"]}}
             settings = settings_of(flags, {}).model_copy(update={"prices": None, "upstreams": {}})
         else:
@@ -172,8 +172,8 @@ def _run(command: Sequence[str], flags: Mapping[str, Any], window: int | None, *
 def settings_of(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
     """Return the settings of a run. Raises `ConfigurationError`.
 
-    DATABASE_URL is ignored, because it belongs to the command. The provider is that of the flags, of Steno's
-    settings, or of the command's own environment, in this order.
+    DATABASE_URL is ignored, because it belongs to the command. The provider comes from the flags, from Steno's
+    settings, or from the command's own environment, in this order.
     """
     os.environ.pop("DATABASE_URL", None)
     server = {"host": HOST, "workers": 1, "drain_seconds": DRAIN_SECONDS, **flags.get("server", {})}
@@ -220,7 +220,7 @@ def _simulated(window: int) -> Iterator[str]:
 @contextmanager
 def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord]]]:
     """Send Steno's log to a file that only its owner can read. Yield its path, and a growing list of its warnings and
-    errors. The file is removed at the end if there are none."""
+    errors. The file is removed at the end if the list is empty."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
     warnings: list[logging.LogRecord] = []
     collecting = logging.Handler(logging.WARNING)
@@ -278,7 +278,7 @@ def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -
         else:
             process.send_signal(number)
 
-    # The command would inherit SIG_IGN, so handlers are set. Signals that nohup ignores stay ignored.
+    # Handlers, because the command would inherit SIG_IGN. Signals that nohup ignores stay ignored.
     passed_on = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
     before = {
         number: signal.signal(number, pass_on) for number in passed_on if signal.getsignal(number) != signal.SIG_IGN
@@ -320,7 +320,7 @@ def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False) -> list[str]:
-    """Return the command with added arguments, and add variables to `environment`, as known tools need them.
+    """Return the command with the arguments that a known tool needs, and add the needed variables to `environment`.
 
     `anthropic`: whether Anthropic is the only provider for Messages.
     """
@@ -329,15 +329,15 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
             environment.setdefault(FIRST_PARTY, "1")
         case "codex":
             return _codex(command, f"{url}/v1", environment)
-        case "opencode":  # It reads base URLs from its configuration alone; this variable overrides its files.
+        case "opencode":  # Reads base URLs only from its configuration; this variable overrides its files.
             at_steno = {name: {"options": {"baseURL": f"{url}/v1"}} for name in ("openai", "anthropic")}
             environment.setdefault(OPENCODE, json.dumps({"provider": at_steno}))
     return [*command]
 
 
 def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]) -> list[str]:
-    """Configure Codex by arguments, because it reads no variable. It gets a provider named Steno: for OpenAI's own
-    provider it would try a WebSocket first, which Steno refuses. Without OPENAI_API_KEY, Codex sends its login."""
+    """Return the command with arguments for Codex, which reads no variables. Its provider is named Steno: for OpenAI's,
+    it would first try a WebSocket, which Steno refuses. Without OPENAI_API_KEY, Codex sends its login."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]

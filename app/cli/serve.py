@@ -44,9 +44,9 @@ from app.telemetry.metrics import FOLDER
 log = structlog.get_logger("steno")
 
 SPARE_FILES = 200
-"""Open files in addition to connections: the database, logs, and connections above the limit."""
+"""Number of open files besides connections: the database, logs, and connections above the limit."""
 LET_IN = 0.2
-"""Share of `server.drain_seconds` for which a stopping process accepts new requests at most."""
+"""Maximum share of `server.drain_seconds` in which a stopping process still accepts new requests."""
 QUIET_SECONDS = 0.25
 """Seconds without new requests after which a stopping process closes its listener."""
 SWITCH_SECONDS = 0.0005
@@ -58,7 +58,7 @@ socket. With a shared socket, one process would accept most connections of a bur
 
 ASK_SECONDS = 0.5
 NEARBY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
-"""Addresses at which this machine reaches a server that listens at all addresses."""
+"""Addresses at which this machine reaches a server, by the listening address that stands for all addresses."""
 
 cli = commands()
 
@@ -105,11 +105,11 @@ class ServeArguments(NamedTuple):
     operator: list[socket.socket]
     """Sockets of `server.admin`; empty if callers and the operator use the same address."""
     password: str | None
-    """The inspector's, if it was generated for this run."""
+    """Inspector password, if it was generated for this run."""
 
 
 def _allow_files(connections: int) -> None:
-    """Raise the limit of open files: each request has two connections, and the usual limit is 1,024 files."""
+    """Raise the limit of open files: each request uses two connections, and the usual limit is 1,024 files."""
     wanted = 2 * connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -126,7 +126,7 @@ def _allow_files(connections: int) -> None:
 
 
 def with_password(settings: Settings) -> tuple[Settings, str | None]:
-    """Return settings with an inspector password, and the password if it was generated here, to show the operator."""
+    """Return settings with an inspector password, and the password for the operator if it was generated here."""
     if settings.inspector.password is not None or not settings.inspector.enabled:
         return settings, None
     made = token_urlsafe(12)
@@ -138,13 +138,13 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
     """Return uvicorn's configuration for one listener. Each listener has its own limit of connections."""
     config = uvicorn.Config(
         app,
-        # Not h11, which accepts a length beside chunks: that allows request smuggling.
+        # Not h11, which accepts a content length with chunks: that allows request smuggling.
         http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
-        # Not FORWARDED_ALLOW_IPS in the environment, but server.trusted_proxies decides whose headers are trusted.
+        # server.trusted_proxies decides whose headers are trusted, not FORWARDED_ALLOW_IPS in the environment.
         proxy_headers=False,
         log_config=None,
         access_log=False,
-        # The provider's headers are kept; the router adds missing ones.
+        # The provider's headers are kept; the router adds missing headers.
         date_header=False,
         server_header=False,
         timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
@@ -168,7 +168,7 @@ class Server(uvicorn.Server):
         self._services: Services = app.state.services
         self._operators_config = _config_of(arguments.settings, app.operators_entry)
         self._operators_state = ServerState()
-        """Connections of the operator's listener, counted apart from those of callers."""
+        """Connections of the operator's listener. They do not count with the connections of callers."""
         self._operators_state.tasks = self.server_state.tasks
 
     def run_until_stopped(self) -> str | None:
@@ -317,7 +317,7 @@ class Supervisor(Multiprocess):
         self.processes = self.workers  # type: ignore[assignment] # a list of its base class, in uvicorn
         self.has_failed = False
 
-    # Workers get their settings from the supervisor, which does not read them again: HUP stops it.
+    # Workers get their settings from the supervisor, which does not read them again. HUP therefore stops Steno.
     handle_hup = Multiprocess.handle_term
     handle_ttin = handle_ttou = lambda _: None
 
@@ -363,8 +363,8 @@ def host_and_port(named: str) -> tuple[str, int]:
 
 
 def bind_all(server: ServerSettings) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Bind the sockets of all addresses: those for callers, and those of `server.admin`, if it is set. Raises
-    `OSError`; its `filename` is `server.admin` if that address failed."""
+    """Bind and return the sockets for callers, and those for `server.admin` if it is set. Raises `OSError`; its
+    `filename` is `server.admin` if that address failed."""
     callers = bind(server.host, server.port)
     if server.admin is None:
         return callers, []
@@ -392,13 +392,13 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def share_addresses(sockets: Iterable[socket.socket]) -> None:
-    """Allow `bind_again` to bind to these addresses. Before binding, the option could share another program's port."""
+    """Let further sockets bind to these addresses. `bind` does not, because it might share another program's port."""
     for each in sockets:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 def bind_again(sockets: Iterable[socket.socket]) -> list[socket.socket]:
-    """Bind further sockets at the same addresses, for one worker process."""
+    """Return further sockets that are bound to the same addresses, for one worker process."""
     made = [(socket.socket(each.family, each.type, each.proto), each.getsockname()) for each in sockets]
     share_addresses(each for each, _ in made)
     return [_bound(*each) for each in made]
@@ -449,8 +449,8 @@ _NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "respo
 
 
 def banner(settings: Settings, url: str, database: str, password: str | None = None, admin: str | None = None) -> str:
-    """Return the start message. `url`: scheme, host and port; `admin`: the same of the operator's listener; `password`:
-    the inspector's, if it was generated for this run."""
+    """Return the start message. `url`: scheme, host and port; `admin`: those of the operator's listener; `password`:
+    inspector password, if it was generated for this run."""
     rows = [
         ("Chat Completions", f"OPENAI_BASE_URL={url}/v1"),
         ("Messages", f"ANTHROPIC_BASE_URL={url}"),  # Anthropic's SDKs add /v1 themselves.

@@ -1,4 +1,4 @@
-"""Settings, by precedence: flags, the environment, a YAML file, a preset, and the defaults of the sections.
+"""Settings. Their sources, by precedence: flags, the environment, a YAML file, a preset, the defaults of the sections.
 
 `make generate` writes `config/steno.yaml` and `docs/settings.md` from the sections.
 """

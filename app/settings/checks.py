@@ -1,4 +1,4 @@
-"""Checks of the settings without a call to a provider; also reads the server's secret and opens the store.
+"""Checks of the settings, without calls to providers. This module also reads the server's secret and opens the store.
 
 `serve` acts on the same findings that `doctor` prints.
 """
@@ -34,7 +34,7 @@ def server_secret(settings: Settings) -> bytes:
 
 
 def existing_secret(settings: Settings) -> bytes:
-    """Return the key of all digests without creating one; empty if it is missing or cannot be read."""
+    """Return the key of all digests, without creating it; empty if it is missing or unreadable."""
     path = read_url(settings.storage.address).path
     if settings.secret is not None or path is None:
         return server_secret(settings)
@@ -49,8 +49,8 @@ def open_store(
     took: Callable[[float], object] = lambda _: None,
     secret: bytes | None = None,
 ) -> Store:
-    """Open the store. `took`: called with the seconds of each call for a request. `secret`: the store refuses a
-    database that was made with another secret. Raises `DatabaseURLError`."""
+    """Open the store. `took`: called with the seconds that each call for a request took. `secret`: the store refuses
+    a database that was made with another secret. Raises `DatabaseURLError`."""
     storage = settings.storage
     return Store(
         storage.address,
@@ -75,7 +75,7 @@ def _kept_secret(path: Path) -> bytes:
         with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(secrets.token_hex(SECRET_BYTES))
         try:
-            os.link(fresh, path)  # Atomic: fails if the file exists, and never shows a part of it.
+            os.link(fresh, path)  # Atomic: it fails if the file exists, and no process sees a partial file.
         except FileExistsError:
             pass
         finally:
@@ -123,7 +123,7 @@ def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Fi
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about the address of the database, without opening it."""
+    """Yield findings about the address of the database, without opening the database."""
     try:
         address = read_url(settings.storage.address)
     except DatabaseURLError as error:
@@ -138,7 +138,7 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
 
 
 def check_secret(settings: Settings) -> Finding:
-    """Return a finding about the secret. A missing one is not created here, but when Steno starts."""
+    """Return a finding about the secret. A missing secret is created when Steno starts, not here."""
     if settings.secret is not None:
         length = len(settings.secret.get_secret_value().encode())
         if length < SHORTEST_SECRET:
@@ -169,7 +169,7 @@ def _check_secret_file(path: Path, database: Path) -> Finding:
 
 
 def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about callers who could use the operator's key without being named by a proxy."""
+    """Yield findings about settings that let callers use the operator's key although no proxy identifies them."""
     server = settings.server
     if settings.operator_pays and "*" in server.allowed_origins:
         text = "server.allowed_origins lets every page of the web spend the key in api_key_env"

@@ -1,5 +1,5 @@
-"""Settings of compaction: trigger, tail, masks, recall, and the models that write summaries; and the policies that
-these settings and the presets make.
+"""Settings of compaction: trigger, tail, masks, recall, and the models that write summaries. `Policies` combines them
+with the presets.
 
 Defaults come from the package `compaction`, so that each number is defined once.
 """
@@ -142,7 +142,7 @@ class CompactionSettings(Section):
 
 
 SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.spec.summary.own_members for format_ in FORMATS))
-"""Members of a summary call, in any format, that Steno sets itself and the operator cannot set."""
+"""Members of summary calls in all formats that only Steno sets. The operator cannot set them in `parameters`."""
 
 
 class FallbackSettings(Section):
@@ -226,9 +226,8 @@ class AppliedPolicy(Struct, frozen=True):
     policy: Policy
     shares: Shares
     preset: Preset
-    """Preset, with its constants."""
     update_prompt: str
-    """Instructions to update an earlier summary; empty for `summary.prompt`, always so if the operator set that."""
+    """Instructions to update an earlier summary. Empty: `summary.prompt` is used, as always if the operator set it."""
 
 
 class Policies:
@@ -244,7 +243,7 @@ class Policies:
         }
 
     def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
-        """Return the policy of the request's preset, or else of its model's preset, or else of the operator's."""
+        """Return the policy of the request's `preset`, or else of the model's preset, or else of the operator's."""
         of_model = entry_of(model, self._settings.models)
         return self._policies[preset or (of_model and of_model.preset) or self._settings.compaction.preset]
 

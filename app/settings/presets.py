@@ -78,7 +78,7 @@ class Preset(Struct, frozen=True):
     """Maximum tokens of the messages of one summary; a larger range gets several summaries, made in parallel. None: no
     maximum. The more tokens a summary covers, the less detail it contains."""
     guessed_window: int = 128_000
-    """Context window of a model that is in no source: settings, provider, refusals or registry."""
+    """Context window of a model that no source has (settings, provider, refusals, registry)."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Refusals of settings: error texts with the key, the given value unless it may be secret, and what is allowed.
+"""Errors of settings. Their texts have the key, the given value unless it may be secret, and the allowed values.
 
 Settings of the previous release that were removed are refused with advice.
 """
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 
 class ConfigurationError(Exception):
-    """Raised for settings that Steno cannot use; the text names the key and what is allowed."""
+    """Raised for settings that Steno cannot use; the text names the key and the allowed values."""
 
 
 _PRESET_DECIDES = "The preset decides it: choose another in compaction.preset."
@@ -96,7 +96,7 @@ def refuse_removed(given: Mapping[str, Any]) -> None:
 
 
 def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:
-    """Return the key of a given setting, with the actual name in place of `*`; None if it is not given."""
+    """Return the key, split into names, with actual names in place of `*`; None if `given` lacks it."""
     if not names:
         return []
     name, *rest = names
@@ -111,16 +111,16 @@ def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:
 
 
 _IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "model_type": "must be a mapping"}
-"""Texts for errors whose text in pydantic is about Python types, by the kind of error."""
+"""Error texts by the kind of error, in place of pydantic's texts about Python types."""
 
 
 def problems_in(error: ValidationError, section: type[BaseModel]) -> str:
-    """Return all problems in one line, each with the key in the section, the given value and what is allowed."""
+    """Return all problems in one line. `section`: the model that was validated."""
     return "; ".join(_problem(problem, section) for problem in error.errors())
 
 
 def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
-    """Return one problem: the key, the given value unless it may be secret, and what is allowed."""
+    """Return one problem: the key, the given value unless it may be secret, and the allowed values."""
     key = ".".join(map(str, error["loc"]))
     siblings, field = _place(error["loc"], section)
     given, kind = error["input"], error["type"]
@@ -142,7 +142,7 @@ def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
 
 def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
-    """Return the fields at this level of the section, and the field itself; None if there is no such setting."""
+    """Return the fields at the level of `loc`, and the field itself, or None if it does not exist."""
     siblings: Mapping[str, FieldInfo] = section.model_fields
     field = None
     for name in (part for part in loc if isinstance(part, str)):

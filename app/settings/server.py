@@ -129,8 +129,8 @@ class LimitSettings(Section):
     """
 
     receive_seconds: ClassVar[float] = 60.0
-    """Seconds for a client to send headers, the body of a chat request or the next piece of another body, or to read a
-    piece of an answer."""
+    """Seconds that a client has to send its headers, to send the body of a chat request or the next piece of another
+    body, and to read a piece of an answer."""
     compactions_per_tenant: ClassVar[int] = 16
     """Maximum number of one tenant's conversations compacted at the same time, in all processes together."""
 
@@ -239,7 +239,7 @@ class EventSettings(Section):
 
 
 def home() -> Path:
-    """Steno's own folder: `STENO_HOME`, else one in the user's data folder (XDG)."""
+    """Return Steno's own folder: `STENO_HOME`, or else `steno` in the user's data folder (XDG)."""
     if named := os.environ.get("STENO_HOME"):
         return Path(named).expanduser().absolute()
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
@@ -252,7 +252,7 @@ def home() -> Path:
 
 
 def tables_folder() -> Path:
-    """Folder into which `steno tables` puts the tokenizer's tables."""
+    """Return the folder into which `steno tables` puts the tokenizer's tables."""
     return home() / "tables"
 
 

@@ -149,7 +149,7 @@ class Settings(BaseSettings):
 
     @property
     def all_upstreams(self) -> dict[str, UpstreamSettings]:
-        """Upstreams by name, the default one first. If that is OpenAI, `VENDORS_OWN` is added for missing formats."""
+        """Upstreams by name, the default upstream first. If that is OpenAI, add `VENDORS_OWN` for missing formats."""
         there: dict[str, UpstreamSettings] = {DEFAULT_UPSTREAM: self.upstream, **self.upstreams}
         if self.upstream.host == OPENAI:
             meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))
@@ -161,8 +161,8 @@ class Settings(BaseSettings):
         return any(upstream.api_key_env for upstream in self.all_upstreams.values())
 
     def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
-        """Return the price of the model that answered, or else of the requested one, by the first matching entry; None
-        without one. The entry `*` matches only the requested model."""
+        """Return the price of the model that answered, or else of the requested model; None if no entry of `prices`
+        matches. The first match counts. The entry `*` matches only the requested model."""
         for name in filter(None, (answered, asked)):
             entry = next((entry for entry in self.prices or () if fits(name, entry.match)), None)
             if entry is not None and (name == asked or entry.match != "*"):
@@ -254,8 +254,8 @@ def aliases() -> dict[str, Any]:
 
 
 class _FileLoader(yaml.SafeLoader):
-    """YAML loader that refuses repeated keys. Otherwise the second of two upstreams with one name would silently
-    replace the first."""
+    """YAML loader that refuses repeated keys. Otherwise the second of two upstreams with the same name would
+    silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()

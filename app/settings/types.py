@@ -24,5 +24,5 @@ class Section(BaseModel):
 
 
 def switch(given: Any) -> Any:
-    """Turn words for a boolean, as in the environment, into one; return anything else unchanged."""
+    """Turn a word for a boolean, such as `yes`, into the boolean; return any other value unchanged."""
     return SWITCHES.get(given.lower(), given) if isinstance(given, str) else given

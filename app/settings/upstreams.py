@@ -26,7 +26,7 @@ def fits(model: str, glob: str) -> bool:
 
 
 def is_address(url: str) -> bool:
-    """True for an http(s) URL without credentials, query or fragment: Steno shows the URL, and those may be secret."""
+    """True for an http(s) URL without credentials, query or fragment: Steno shows the URL, and they may be secret."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -50,7 +50,7 @@ def is_loopback(host: str) -> bool:
 
 
 DEFAULT_UPSTREAM = "default"
-"""Name of the upstream under `upstream`."""
+"""Name of the upstream that is set under `upstream`."""
 OPENAI = "api.openai.com"
 ANTHROPIC = "api.anthropic.com"
 SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
@@ -59,7 +59,7 @@ SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
 }
 """Formats that known hosts speak."""
 GOOGLE = "generativelanguage.googleapis.com"
-"""Host of Gemini, whose base URL has no version, and of Chat Completions, below `/v1beta/openai`."""
+"""Google's host. It serves Gemini, whose base URL has no version, and Chat Completions below `/v1beta/openai`."""
 REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
 """Paths of requests, which a base URL must not contain."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
@@ -135,7 +135,7 @@ class UpstreamSettings(Section):
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Formats that the settings or the host assign to this upstream, for models that no setting names."""
+        """Formats that the settings or a known host assign to this upstream, for models that no upstream names."""
         return self.speaks if self.formats or self.host in (*SPOKEN_AT, GOOGLE) else frozenset()
 
     @model_validator(mode="after")
