@@ -48,7 +48,7 @@ class Recalled(TypedDict):
 
 
 class Provider(TypedDict, total=False):
-    """Provider's names of its answer, on a stream that Steno began."""
+    """Id and model of the provider's answer, in a stream that Steno began."""
 
     id: str
     created: int
@@ -56,16 +56,16 @@ class Provider(TypedDict, total=False):
 
 
 class Context(TypedDict):
-    """Report of what was done to the context of a request."""
+    """Report of the changes to a request's context."""
 
-    conversation_id: Annotated[str, Field(description="The conversation's name, given or recognised.")]
+    conversation_id: Annotated[str, Field(description="The conversation's name, from the client or from Steno.")]
     status: Annotated[Status, Field(description="Status of the context.")]
     actions: Annotated[list[Action], Field(description="Changes to the history, in the order of the stages.")]
     tokens: Tokens
     chunks: Annotated[list[str], Field(description="The summaries in the payload, in order.")]
-    reason: Annotated[str | None, Field(description="Why something could not be done.")]
+    reason: Annotated[str | None, Field(description="Why Steno could not do something.")]
     messages: NotRequired[
-        Annotated[Counts, Field(description="Number of messages that each action changed; absent where none.")]
+        Annotated[Counts, Field(description="Number of messages changed by each action; absent if none.")]
     ]
     recalled: NotRequired[Recalled]
     provider: NotRequired[Provider]
@@ -83,12 +83,14 @@ class ContextOptions(TypedDict, total=False):
         list[Annotated[int, Field(ge=0)]] | None,
         Field(description="Indexes of messages that stay verbatim beside a summary, from 0."),
     ]
-    preset: Annotated[str | None, Field(description="Another preset.", json_schema_extra={"enum": [*PRESETS, None]})]
+    preset: Annotated[
+        str | None, Field(description="Preset for this request.", json_schema_extra={"enum": [*PRESETS, None]})
+    ]
     recall: Annotated[bool | None, Field(description="false recalls nothing for this request.")]
 
 
 class Threshold(TypedDict):
-    """OpenAI's own member: compact this request when its prompt has more tokens than that."""
+    """OpenAI's own member: compact this request if its prompt has more tokens than this."""
 
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Field(ge=1)]
@@ -103,7 +105,7 @@ class Proxied(TypedDict, total=False):
 
 
 class Answer(TypedDict, total=False):
-    """The provider's answer, with what Steno adds."""
+    """The provider's answer, with Steno's additions."""
 
     context_status: Annotated[Status, Field(description="Status of the context.")]
     context: Context
@@ -117,7 +119,7 @@ class ErrorObject(TypedDict):
 
 
 class Error(TypedDict):
-    """Error of Steno's own, as OpenAI's."""
+    """Error of Steno itself, in the form of OpenAI's errors."""
 
     error: ErrorObject
 
@@ -134,7 +136,7 @@ HEADERS: Mapping[str, Schema] = {
     for name, description, schema in (
         (
             own_headers.STATUS,
-            "Status of the context; `pending` while that is open, `bypassed` where Steno did not look at it.",
+            "Status of the context; `pending` before it is decided, `bypassed` if Steno did not read the request.",
             {"type": "string", "enum": [*get_args(Status), "pending", "bypassed"]},
         ),
         (own_headers.ACTIONS, "Changes to the history, separated by commas.", _TEXT),
@@ -143,7 +145,7 @@ HEADERS: Mapping[str, Schema] = {
         (own_headers.TOKENS_BEFORE, "Estimate of the client's request.", _NUMBER),
         (own_headers.TOKENS_AFTER, "Estimate of the forwarded request.", _NUMBER),
         (own_headers.WINDOW, "The context window that Steno assumes.", _NUMBER),
-        (own_headers.REASON, "Why something could not be done.", _TEXT),
+        (own_headers.REASON, "Why Steno could not do something.", _TEXT),
     )
 }
 PARAMETERS: Mapping[str, Schema] = {
@@ -151,14 +153,14 @@ PARAMETERS: Mapping[str, Schema] = {
     for name, description, schema in (
         (own_headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", {**_TEXT, "maxLength": 256}),
         (own_headers.COMPACTION, "`off` leaves this request alone.", _SWITCH),
-        (own_headers.PRESET, "Another preset for this request.", {**_TEXT, "enum": list(PRESETS)}),
+        (own_headers.PRESET, "Preset for this request.", {**_TEXT, "enum": list(PRESETS)}),
         (own_headers.RECALL, "`off` recalls nothing for this request.", _SWITCH),
         (own_headers.EVENTS, "The shape of events on a stream.", {**_TEXT, "enum": list(EVENT_SHAPES)}),
     )
 }
 
 _COMPACTED = "as the provider has it. A history that does not fit the window is compacted."
-_COUNTS = "The provider's route, which counts the request as it came."
+_COUNTS = "The provider's route. It counts the client's unchanged request."
 _BOTH = "Likewise `:streamGenerateContent`, and both on `/v1`."
 PROXIED: Mapping[str, tuple[str, str, str]] = {
     "/v1/chat/completions": ("chat_completions", "Chat completions", f"OpenAI's, {_COMPACTED}"),
@@ -178,7 +180,7 @@ SECURITY: Schema = {
         "type": "apiKey",
         "in": "header",
         "name": "x-api-key",
-        "description": "The same, as Anthropic's clients send it.",
+        "description": "The provider's key, as Anthropic's clients send it.",
     },
 }
 NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
@@ -186,20 +188,20 @@ NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
 machine, or if the settings allow it."""
 TAGS = {
     "proxied": "Requests to a provider. A history that does not fit its model's window is compacted on the way.",
-    "conversations": "What Steno knows of a conversation, and what its latest payload was made of.",
-    "summaries": "The summaries that stand for messages.",
-    "compactions": "What would happen to a request, and compactions on demand.",
+    "conversations": "A conversation, and the parts of its latest payload.",
+    "summaries": "Summaries, which replace messages in payloads.",
+    "compactions": "Plans of requests, and compactions on demand.",
     "pins": "Messages that stay verbatim beside summaries.",
-    "usage": "What calls took, and what was saved.",
-    "models": "Context windows, and how a provider counts.",
-    "tenant": "All that is stored of one key.",
+    "usage": "Tokens and costs of calls, and the savings.",
+    "models": "Context windows and calibrations of models.",
+    "tenant": "All stored data of one key.",
     "health": "Whether Steno runs.",
 }
 EXAMPLE_VALUES = {"conversation_id": "order-4711", "summary_id": "chk_1", "q": "ORD-0001"}
 """Example values of parameters, by name."""
 ERRORS: dict[int | str, Schema] = {
     "default": {
-        "description": "An error of Steno's own; its `code` says which.",
+        "description": "Error of Steno itself, named by its `code`.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
 }
@@ -245,7 +247,7 @@ def _proxied() -> APIRouter:
             "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in HEADERS},
             "content": stream,
         }
-        refusal = {"description": "The provider's own refusal as it is, or an error of Steno's in the form of the API."}
+        refusal = {"description": "The provider's own error, unchanged, or an error of Steno in the format of the API."}
         router.add_api_route(
             path,
             proxied,

@@ -57,7 +57,7 @@ class UsageOut(BaseModel):
     status: int
     context_status: str | None
     actions: list[str] = Field(description="Changes to the request's history; empty for a summary.")
-    reason: str | None = Field(description="Why something could not be done.")
+    reason: str | None = Field(description="Why Steno could not do something.")
     waited_seconds: float | None = Field(
         description="Seconds that the request waited for a compaction; null where none was being made for it."
     )

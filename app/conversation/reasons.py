@@ -31,61 +31,64 @@ class Code(StrEnum):
     COMPACTION_OFF = auto(), "over the trigger, but the client or the settings forbid it"
     FLOOR_EXCEEDS_LIMIT = (
         auto(),
-        "instructions, tools and the last user message alone are too large: no summary can help",
+        "the instructions, tools and last user message alone exceed the limit, so no summary can help",
         ": ",
     )
-    NOTHING_TO_SUMMARISE = auto(), "the verbatim tail is all there is"
+    NOTHING_TO_SUMMARISE = auto(), "the history has nothing besides the verbatim tail"
     STORAGE = auto(), "the database cannot be reached"
     STOPPING = auto(), "the server is shutting down"
-    COMPACTION_INEFFECTIVE = auto(), "this history's last compactions freed hardly anything: none until it has grown"
+    COMPACTION_INEFFECTIVE = (
+        auto(),
+        "the latest compactions of this history freed hardly anything; the next one waits until it has grown",
+    )
     COMPACTION_TOO_FREQUENT = (
         auto(),
-        "this history's last compactions came with hardly any growth between them: none until it has grown",
+        "the history hardly grew between its latest compactions; the next one waits until it has grown",
     )
     HISTORY_CHANGES_EVERY_TURN = (
         auto(),
-        "what was summarised of this conversation keeps being rewritten: a summary made now would not be found again",
+        "the client keeps changing messages that were summarised, so a new summary would not apply to its next request",
     )
     PUT_OFF_FOR_COST = (
         auto(),
-        "a compaction now would cost more than it saves over the next requests, and there is room without it",
+        "a compaction would cost more now than it saves over the next requests, and the prompt fits without it",
     )
-    TOO_MANY_COMPACTIONS = auto(), "so many conversations of this tenant are being compacted already"
+    TOO_MANY_COMPACTIONS = auto(), "the tenant has as many compactions under way as it may have"
     SUMMARY_FAILED_LATELY = (
         auto(),
-        "the same compaction failed a moment ago, for the reason before it, and is not tried yet",
+        "the same compaction failed a moment ago for the reason before this one; it is tried again later",
     )
 
     # A compaction was started, with less effect than needed.
-    LEASE_LOST = auto(), "another process took over what was being made, three times"
+    LEASE_LOST = auto(), "three times another process took over the compaction"
     CONVERSATION_DELETED = auto(), "the conversation was deleted while its summary was made; the summary is not stored"
     SUMMARIES_NOT_ENOUGH = (
         auto(),
-        "three compactions in this request did not suffice; the next request goes on from there",
+        "three compactions in this request were not enough; the next request continues",
     )
     SUMMARIES_LEFT_OUT = (
         auto(),
-        "beside the summaries too little fits: the history goes without them, cut, and without its oldest messages",
+        "the summaries leave too little room: the history is sent without them and its oldest messages, and shortened",
     )
-    SUMMARY_TAKES_TOO_LONG = auto(), "the request went on without; the summary is stored when it is done"
+    SUMMARY_TAKES_TOO_LONG = auto(), "the request was sent without the summary, which is stored once it is made"
 
     SUMMARY_IN_BACKGROUND = (
         auto(),
-        "the request fits well, or was shortened, and did not wait: its summary is made after its answer, or already",
+        "the request fits well without its summary, which is made in the background",
     )
     CLIENT_INSTRUCTIONS_TOO_LONG = (
         auto(),
         (
-            "what the client put into its messages for good takes more than a tenth of the limit: "
-            "the parts named are summarised or left out with their messages"
+            "the client's instructions inside messages take more than a tenth of the limit; "
+            "the named ones are summarised or omitted with their messages"
         ),
         ": ",
     )
     INSTRUCTIONS_SUPERSEDED = (
         auto(),
         (
-            "instructions among the messages take more than half of the limit: "
-            "of those that begin alike only the newest stays for good"
+            "instructions among the messages take more than half of the limit; "
+            "of those with the same beginning only the newest is always kept"
         ),
         ": ",
     )
@@ -94,7 +97,7 @@ class Code(StrEnum):
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         auto(),
-        "no model that may be asked has worked recently, for the reason before it; one is tried again soon",
+        "no allowed summary model worked recently, for the reason before this one; one is tried again soon",
     )
     SUMMARISER_UPSTREAM_UNREACHABLE = auto(), "no connection to the summariser could be made"
     SUMMARISER_UPSTREAM_DISCONNECTED = auto(), "the connection to the summariser broke"
@@ -109,7 +112,7 @@ class Code(StrEnum):
     SUMMARY_IS_A_TOOL_CALL = auto(), "the summariser called a tool"
     SUMMARY_NOT_FINISHED = (
         auto(),
-        "the summary did not end by itself, but for what follows the colon: `length`, `content_filter`, ...",
+        "the summariser stopped early; its reason follows the colon: `length`, `content_filter`, ...",
         ":",
     )
     SUMMARY_EMPTY = auto(), "the summary has no text besides its reasoning"
@@ -118,37 +121,37 @@ class Code(StrEnum):
         "the summariser refused to write, said that there is nothing to summarise, or repeated its instructions",
     )
     SUMMARY_TOO_SHORT = auto(), "the summary has fewer than 20 tokens"
-    SUMMARY_TOO_LONG = auto(), "the summary is over its cap"
-    SUMMARY_NOT_SMALLER = auto(), "the summary has more than 70 % of what it would replace"
+    SUMMARY_TOO_LONG = auto(), "the summary is longer than its cap"
+    SUMMARY_NOT_SMALLER = auto(), "the summary has more than 70 % of the tokens that it would replace"
 
     PAYLOAD_REFUSED = (
         auto(),
-        "the provider refused the payload that Steno made of this history; less was done, and will be",
+        "the provider refused Steno's payload of this history; Steno changes less now, and in later requests",
         ": ",
     )
 
     # No valid payload could be made: the fault of the last attempt.
-    OVER_THE_LIMIT = auto(), "what could be made is still larger than the limit"
+    OVER_THE_LIMIT = auto(), "the smallest possible payload still exceeds the limit"
     NOT_COVERED_ONCE = auto(), "a message would have been left out, or sent twice"
-    LAST_USER_MESSAGE_CHANGED = auto(), "the last user message would not have been sent as it came"
-    INSTRUCTIONS_CHANGED = auto(), "a system or developer message would not have been sent as it came"
-    CLIENT_INSTRUCTIONS_MISSING = auto(), "what the client put into its messages for good would not have been sent"
-    TOOL_PAIR_SPLIT = auto(), "a tool call would have been without its result, or a result without its call"
+    LAST_USER_MESSAGE_CHANGED = auto(), "the last user message would have been sent changed"
+    INSTRUCTIONS_CHANGED = auto(), "a system or developer message would have been sent changed"
+    CLIENT_INSTRUCTIONS_MISSING = auto(), "the client's instructions inside messages would not have been sent"
+    TOOL_PAIR_SPLIT = auto(), "a tool call would have been sent without its result, or a result without its call"
     RESULT_APART = (
         auto(),
-        "something would have stood between a tool call and its result, where the result has to come next",
+        "another message would have stood between a tool call and its result, which must come next",
     )
-    BOUND_MESSAGE_PARTED = auto(), "a message would have been parted from the one it belongs to"
-    THOUGHTS_LAST = auto(), "a message would have ended with the model's thoughts, which their provider refuses"
+    BOUND_MESSAGE_PARTED = auto(), "a message would have been separated from the one that it belongs to"
+    THOUGHTS_LAST = auto(), "a message would have ended with the model's thinking, which the provider refuses"
     ROLES_NOT_ALTERNATING = (
         auto(),
-        "two messages of the assistant would have stood in a row, for a provider that refuses that",
+        "two assistant messages in a row would have gone to a provider that refuses them",
     )
-    NOTHING_LEFT = auto(), "no message would have been left"
-    QUOTED_AND_SENT = auto(), "a message would have been recalled that is sent anyway"
+    NOTHING_LEFT = auto(), "the payload would have had no message"
+    QUOTED_AND_SENT = auto(), "a quoted message would have been sent in full, too"
 
     # The request was not examined.
-    UNREADABLE = auto(), "the body is not one Steno can read (`bypassed`)"
+    UNREADABLE = auto(), "Steno cannot read the body (`bypassed`)"
     TOO_MANY_VALUES = auto(), "the body holds more than 200,000 values (`bypassed`)"
     TOO_MANY_MESSAGES = auto(), "the body holds more than 20,000 messages (`bypassed`)"
     TOO_MANY_MEMBERS = auto(), "the body has more than 2,000 top-level members (`bypassed`)"
@@ -159,12 +162,12 @@ class Code(StrEnum):
         ": ",
     )
     SERVER_STATE = auto(), "the provider keeps a part of this history, which Steno cannot see (`bypassed`)"
-    PROMPT_TEMPLATE = auto(), "the provider makes a part of this prompt of a template it keeps (`bypassed`)"
-    BACKGROUND = auto(), "the provider answers this request later, and elsewhere (`bypassed`)"
+    PROMPT_TEMPLATE = auto(), "the provider adds a stored template to this prompt, which Steno cannot see (`bypassed`)"
+    BACKGROUND = auto(), "the provider answers this request in the background (`bypassed`)"
     NATIVE_COMPACTION = auto(), "the client asks the provider to compact this history, and it fits (`bypassed`)"
-    CLIENT_COMPACTION = auto(), "with this request the client compacts its history itself, and it fits (`bypassed`)"
-    SUMMARY_CALL = auto(), "a summary call of another Steno, which is left alone (`bypassed`)"
-    INTERNAL_ERROR = auto(), "Steno failed; what came was forwarded, and the log says why"
+    CLIENT_COMPACTION = auto(), "the client compacts its history with this request, and it fits (`bypassed`)"
+    SUMMARY_CALL = auto(), "a summary call of another Steno (`bypassed`)"
+    INTERNAL_ERROR = auto(), "Steno failed and forwarded the client's own request; the log says why"
 
 
 _CODES = [*Code]
