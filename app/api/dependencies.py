@@ -77,7 +77,7 @@ def request_body(members: type[Struct], *, required: bool = False) -> dict[str, 
 
 def is_https(request: Request) -> bool:
     """True if the client uses TLS, by the connection or by `x-forwarded-proto`. With trusted proxies in the settings,
-    only their header counts. Without, any client's header counts: a false header harms only that client."""
+    only their header counts. Otherwise any client's header counts: a false header harms only that client."""
     scope = request.scope
     if value_of(scope["headers"], b"x-forwarded-proto") != "https":
         return bool(scope["scheme"] == "https")

@@ -49,7 +49,7 @@ def _no_route(app: FastAPI, request: Request) -> StenoError:
         return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
     if (theirs := _THEIRS.fullmatch(path)) is not None:
         return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
-    if LISTENER in request.scope:  # The schema also describes paths of the other listener.
+    if LISTENER in request.scope:  # Do not name the schema: it also describes the other listener's paths.
         return UnknownPath(f"Steno has no {path} here.")
     return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
 

@@ -34,7 +34,7 @@ from app.http.asgi import read_body
 BODY_BYTES = 1_000_000
 ANSWER_SECONDS = 20.0
 MOST_WORDS, LONG_WORD = 6, r"\w{3,}"
-"""Maximum number of words, and pattern of a word, that are searched singly if no summary contains the whole query."""
+"""Maximum number of words, and pattern of a word. Words are searched singly if no summary contains the whole query."""
 PASSAGE, BEFORE = 800, 200
 """Characters of a passage, and of the passage's part before the found word."""
 ROOM = 30_000
@@ -161,7 +161,7 @@ def _path(conversation_id: str) -> str:
 
 
 def _hit(found: Mapping[str, Any], words: Sequence[str]) -> str:
-    """Return the passage of a summary around the earliest occurrence of a word."""
+    """Return the passage of a summary around the earliest occurrence of one of the words."""
     text = "\n".join((found["text"], *found["values"], *(said["text"] for said in found["user_words"])))
     places = [place for word in words if (place := text.lower().find(word.lower())) >= 0]
     start = max(0, min(places, default=0) - BEFORE)

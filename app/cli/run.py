@@ -58,7 +58,7 @@ DRAIN_SECONDS = 5.0
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
 CANNOT_START = 125
-"""Exit status if Steno cannot start. `env` and `timeout` have the same three exit statuses."""
+"""Exit status if Steno cannot start. `env` and `timeout` use 125, 126 and 127 in the same cases."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 

@@ -31,7 +31,7 @@ ACCOUNTS = frozenset({b"openai-organization", b"openai-project", b"x-goog-user-p
 CREDENTIALS = KEYS | ACCOUNTS
 
 QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"subscription-key"} | KEYS)
-"""Query parameters with keys: of Gemini, Azure API Management, OAuth and gateways, and the names of the headers."""
+"""Query parameters with keys: of Gemini, Azure API Management, OAuth and gateways, and all names in `KEYS`."""
 
 _BEARER = re.compile(rb"\Abearer(\s+|\Z)", re.IGNORECASE)
 _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-key": b"Api-Key"}
@@ -162,7 +162,7 @@ def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
 
 
 def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
-    """Return the last address that is not a trusted proxy, or None if it is invalid; the first if all are trusted."""
+    """Return the last address that is not a trusted proxy (None if invalid), or the first if all are trusted."""
     address = None
     for named in reversed(way):
         address = read_address(named)

@@ -77,7 +77,7 @@ FAMILIES = (*NOT_FORWARDED_PREFIXES, *b"accept- access-control- content- if- pro
 
 
 def shadowed_by(name: bytes) -> bytes | None:
-    """Return the hyphenated form of a name with underscores, if Steno or HTTP gives it a meaning; None otherwise.
+    """Return a name with hyphens in place of underscores, if it then has a meaning to Steno or HTTP; None otherwise.
 
     Some servers treat underscores as hyphens, so that a client could use underscores to get a header past Steno's
     rules.

@@ -29,17 +29,17 @@ from app.http.http1 import RequestHead
 Headers = Sequence[tuple[bytes, bytes]]
 
 CONNECT_SECONDS = 5.0
-"""Timeout to connect to a provider."""
+"""Timeout of a connection attempt to a provider."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Maximum bytes of an answer to `Upstream.ask`."""
 LONGEST_REFUSAL = 64 << 10
 """Maximum bytes that are read of a provider's refusal. Genuine refusals are shorter."""
 MOST_IDLE = 100
-"""Maximum number of idle connections. The number of connections in use has no limit."""
+"""Number of idle connections above which the surplus is closed. The number of connections in use has no limit."""
 SURPLUS_SECONDS = 1.0
 """Seconds until an idle connection above `MOST_IDLE` is closed. Under load, it is reused sooner."""
 STALE_SECONDS = 1.0
-"""Seconds after which a request that failed on a reused connection may have been processed, and is not repeated."""
+"""Seconds after which a request that fails on a reused connection is not repeated: it may have been processed."""
 HEAD_START = 0.25
 """Seconds until the next address is tried in parallel (RFC 8305)."""
 

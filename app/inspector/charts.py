@@ -1,7 +1,7 @@
 """Charts of one conversation: tokens by request, and a bar of the contents of the context window.
 
 The first chart shows the tokens of the client's history, and of the forwarded payload, which falls with each
-compaction. Its requests come from the ledger. Coordinates are in percent of the drawing.
+compaction. The requests come from the ledger. Coordinates are in percent of the drawing.
 
 In the bar, each token of the latest payload belongs to one share. The rest of the window is reserved for the answer,
 or free.
@@ -38,7 +38,7 @@ class Compaction(Struct, frozen=True):
     """Summaries made for one request. Sizes are in the provider's tokens."""
 
     before: int
-    """Tokens of the payload without the summaries."""
+    """Tokens that the payload would have without the summaries."""
     after: int
     replaced: int
     """Tokens of the summarised messages."""

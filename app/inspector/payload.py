@@ -108,7 +108,7 @@ class Said(Struct, frozen=True):
     kind: str
     text: str
     beside: str = ""
-    """Names of parts other than text."""
+    """Names of the message's parts other than text."""
     left: int = 0
     """Number of omitted characters."""
 

@@ -1,4 +1,4 @@
-"""Presets: bundles of settings and constants, each modelled on another system.
+"""Presets: bundles of settings and constants. Most of them imitate another system.
 
 A preset overrides the defaults, and the operator's settings override the preset. `docs/policies.md` describes the
 presets.
