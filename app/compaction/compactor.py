@@ -1,14 +1,13 @@
-"""Compactor: chooses the payload of a request, and starts the compactions that are due.
+"""Compactor: chooses the payload of a request, and makes the compactions that are due.
 
 `RequestCompactor.prepare` runs these steps:
 
-    read the stored chunks and masks, and set the due mask
-    while a compaction is due: make it, or wait for the process that makes it; read and mask again
-    choose the first view without problems; quote recalled passages; omit the thinking of finished turns
+    1. Read the stored chunks and masks, and set the mask that is due.
+    2. While a compaction is due, make it or wait for the process that makes it. Then repeat step 1.
+    3. Choose the first view without problems, add quotations, and omit the thinking of finished turns.
 
-The other methods run these steps in another order: for a dry run, a refused request, a compaction that a client
-requests, and a background compaction. Steps over a long history run in a worker thread (`_compute`). If the store is
-unavailable, the compactor uses the chunks in memory and makes no summary.
+A refused request and a background compaction run some of these steps. Steps over a long history run in a worker thread
+(`_compute`). If the store is unavailable, the compactor uses the chunks in memory and makes no summary.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ from app.tokens.usage import COMMON_PRICE, rates_of
 T = TypeVar("T")
 
 ROUNDS = 3
-"""Maximum compactions that one request starts: it plans again after a lost lease or an insufficient compaction."""
+"""Maximum compactions of one request. A request plans again after a lost lease or an insufficient compaction."""
 REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
-"""Views that a provider may refuse for their shape: Steno then sends simpler views for a while."""
+"""Statuses of views that a provider may refuse for their shape. Steno then sends simpler views for a while."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
-"""Maximum age of the first chunks that show whether a history changes with every turn."""
+"""Maximum age of the first chunks from which `changes_every_turn` infers that a history changes."""
 
 
 class Stored(Struct, frozen=True):
@@ -74,34 +73,34 @@ class Stored(Struct, frozen=True):
 
 
 class Lately(Struct, frozen=True):
-    """Reasons for and against a planned compaction, from the memory of this process."""
+    """Facts in the memory of this process that decide whether a planned compaction is made now."""
 
     stopping: bool = False
     """True if the server is shutting down."""
     blocked: Code | None = None
-    """Reason why the history is not compacted for now."""
+    """Reason of the `HistoryBreaker`; None if it allows a compaction."""
     paused: Reasons | None = None
-    """Reasons of the last failure, if the same compaction failed too often to be tried now."""
+    """Reasons of the last failure, while the same compaction pauses after failures; otherwise None."""
     failed_last: bool = False
     """True if the last attempt at the same compaction failed."""
     comes_back: bool = False
-    """True if another request is expected soon, so that a summary is worth making in the background."""
+    """True if the conversation is likely to continue, so that a background summary is useful."""
 
 
 class CompactionStart(Struct, frozen=True):
-    """A compaction that is announced to the client."""
+    """Compaction that Steno announces to the client."""
 
     id: str
     messages: int
 
 
 Announce = Callable[[CompactionStart], None]
-"""Function that tells the client that a summary is made for its request."""
+"""Function that announces a compaction to the client."""
 
 
 @dataclass(slots=True, eq=False)
 class RequestCompactor:
-    """Compaction of one request: its state, its attempts and the chunks made so far."""
+    """Compaction of one request: planning state, attempts, and the chunks made so far."""
 
     request: ChatRequest
     compactor: Compactor
@@ -114,25 +113,24 @@ class RequestCompactor:
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
-    """Compaction that was announced to the client; only the first one is."""
+    """First compaction that was announced to the client; later ones are not announced."""
     state: PlanningState = field(init=False)
     """Latest planning state; absent before `_begin`."""
     _stored: PlanningState | None = None
     """First state that was read from the store; None if the store did not answer."""
     _before: PlanningState | None = None
-    """State before the request's own first compaction."""
+    """State before the first compaction that this request finished."""
     _tried: list[Compaction] = field(default_factory=list)
     """Results of all attempted compactions, in order."""
     _postponed: Sequence[SummaryChunk] = ()
-    """Chunks that a dry run expects the background to make."""
+    """Simulated chunks of a dry run that a real request would leave to the background."""
     _mask_is_put_off: bool = False
-    """True if a due mask was not set, as it costs more than it saves."""
+    """True if a due mask was not set because it costs more than it saves."""
     _has_set_a_mask: bool = False
     _options: SummaryOptions | None = None
 
     async def prepare(self) -> Decision:
-        """Choose the payload of the request, after setting due masks and making due summaries. A dry run raises
-        `StoreUnavailable`."""
+        """Set due masks, make due summaries, and choose the payload. Only a dry run may raise `StoreUnavailable`."""
         if (early := self.request.decide_early()) is not None:
             return await self._without_due_thinking(early)
         for status in REFUSABLE:
@@ -161,8 +159,8 @@ class RequestCompactor:
         return await self._without_due_thinking(decision)
 
     async def prepare_smaller(self) -> Decision:
-        """Decide again after a refusal for the size, with the request's lower budget. A summary is made only if the
-        view does not fit without it, and no passages are recalled."""
+        """Decide again, with a smaller budget, after the provider refused the size. Make a summary only if the view
+        does not fit without one. Add no quotations."""
         store_away, self.is_refused = False, True
         try:
             await self._read()
@@ -175,26 +173,26 @@ class RequestCompactor:
         return await self._without_due_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
-        """Decide again after a refusal of a view's shape: return a simpler view, or the refused decision without one.
+        """Return a simpler decision after the provider refused a view's shape; the same decision if there is none.
         `said`: the provider's message."""
         lower = await self._decide_below(refused.status, because(Code.PAYLOAD_REFUSED, said))
         return refused if lower is None else lower
 
     async def merge_roles(self, refused: Decision, said: str) -> Decision:
-        """Decide again after a refusal of two messages of one role in a row: return the same view with alternating
-        roles, or a simpler view if that is impossible."""
+        """Return the same view with alternating roles, after the provider refused two consecutive messages of one role.
+        If that is impossible, return a simpler view."""
         state = await self._begin()
         if (merged := await self._compute(lambda: merge_roles(state, refused))) is not None:
             return await self._without_due_thinking(merged)
         return await self.step_down(refused, said)
 
     async def make_ahead(self, target: int) -> None:
-        """Make the compaction that will be due for later requests, unless there is an objection. After a failure, only
-        a request that needs the compaction tries again. `target`: the target of later requests, for masks."""
+        """Make the compaction that later requests will need, unless there is an objection or its last attempt failed.
+        `target`: maximum tokens of a view for which later requests need only a mask."""
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
-            # If a mask is enough, the next request sets it, which takes no time.
+            # If a mask is enough, the next request sets it. A mask needs no call to a model.
             then = replace(self.state, budget=replace(self.state.budget, target=target))
             if self.state.is_settled or (await self._affordable_mask(then))[0]:
                 return
@@ -212,7 +210,7 @@ class RequestCompactor:
 
     @property
     def finished(self) -> list[Compaction]:
-        """Compactions that this request started, and that ended within its time."""
+        """Return the compactions that this request started and that ended before its deadline."""
         return [compaction for compaction in self._tried if compaction.is_finished]
 
     @property
@@ -255,7 +253,7 @@ class RequestCompactor:
             await self._compute(self.state.worked_out)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
-        """Return the due mask of a state or None, and True if a due mask costs more than it saves."""
+        """Return the due mask of a state, unless it costs more than it saves; and whether the cost prevents a mask."""
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or self.request.policy.cost_gate is None:
             return boundary, False
@@ -273,8 +271,8 @@ class RequestCompactor:
     # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. Skip it if it, or a due mask, costs too much,
-        after earlier failures, or if it can be made in the background."""
+        """Make the due compaction, or wait for the process that makes it. Make none if it or the due mask costs too
+        much, if there is an objection, or if it can run in the background."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -292,8 +290,8 @@ class RequestCompactor:
         return await self._make(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
-        """Return the due compaction, and True if it costs too much. After the request's first compaction, the cost
-        does not count."""
+        """Return the due compaction or None, and whether it costs too much. The cost is ignored after the request's
+        first finished compaction."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
         if state.policy.cost_gate is not None and not self.finished:
             prices = self.compactor.prices(self.request, options.model)
@@ -309,7 +307,7 @@ class RequestCompactor:
         return await self._compute(plan)
 
     def _summary_options(self) -> SummaryOptions:
-        """Return the options of the request's summaries, which use the windows known at the first call."""
+        """Return the summary options of the request. The first result is kept, even if windows change later."""
         if self._options is None:
             self._options = self.compactor.summary_options(self.request)
         return self._options
@@ -332,15 +330,15 @@ class RequestCompactor:
         return self._no_more_rounds()
 
     def _no_more_rounds(self) -> Reasons:
-        """Return the reasons why the request must not start another compaction."""
+        """Return the reasons why the request must not start another compaction; empty if it may."""
         finished = self.finished
         if not finished or (len(finished) < ROUNDS and finished[-1].outcome is not Outcome.DELETED):
             return ()
         return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
     def _is_unfinished(self) -> bool:
-        """Return True if the last compaction had the maximum size, so that the rest needs another one. The view may be
-        under the trigger, but it is larger than planned, and would soon be too large again."""
+        """Return True if the last compaction had the maximum number of parts, so that messages are left for another.
+        The view may be under the trigger already, but it is larger than planned and would soon exceed it."""
         finished = self.finished
         if not finished or not finished[-1].is_whole or len(finished) >= ROUNDS:
             return False
@@ -358,7 +356,7 @@ class RequestCompactor:
     async def _job(self, plan: Plan) -> CompactionJob:
         request, state, options, cached = self.request, self.state, self._summary_options(), None
         if options.style == "prefix" and plan.base == state.widest_path:
-            # The view in the provider's cache, which the summariser reads.
+            # The provider has this view in its cache, where the summariser can read it.
             cached = (await self._recall(Decision(state.widest_view))).view
         conversation, id_ = state.conversation, request.conversation_id
         builder = ChunkBuilder(conversation, id_, plan, request.budget, options, request.count, cached)
@@ -382,8 +380,7 @@ class RequestCompactor:
 
     def _choose(self) -> Decision:
         state, made = self.state, self.made
-        # Reasons why no compaction brought the view under the trigger.
-        why = self._tried[-1].reasons if self._tried else ()
+        why = self._tried[-1].reasons if self._tried else ()  # Why no compaction brought the view under the trigger.
         has_failed = self.announced is not None and not made
         settled = settle(state, why, has_failed=has_failed, is_refused=self.is_refused)
         why = settled.why or (because(Code.STORAGE) if self.is_without_store else ())
@@ -397,7 +394,7 @@ class RequestCompactor:
         )
 
     async def _decide_below(self, status: Status, why: Reasons) -> Decision | None:
-        """Return a simpler view without recalled passages, which may be the refused part; None if there is none."""
+        """Return a simpler view, or None. It has no quotations, because the provider may have refused these."""
         with suppress(StoreUnavailable):
             await self._read()  # For the stored pins.
         state = await self._begin()
@@ -405,7 +402,7 @@ class RequestCompactor:
         return None if lower is None else await self._without_due_thinking(lower)
 
     async def _recall(self, decision: Decision) -> Decision:
-        """Add quotations from the omitted messages that are relevant to the current message."""
+        """Add quotations from omitted messages that match the current message."""
         request, policy, view = self.request, self.request.policy.recall, decision.view
         if policy is None or view is None or not request.recalls:
             return decision
@@ -417,7 +414,7 @@ class RequestCompactor:
         return decision if found == view else replace(decision, view=found, actions=found.actions)
 
     async def _without_due_thinking(self, decision: Decision) -> Decision:
-        """Return the decision without the signed thinking that the provider does not need, or has refused."""
+        """Remove the signed thinking of finished turns, and thinking that the provider refused."""
         request, conversation = self.request, self.request.conversation
         if not conversation.history.holds_signed_thinking or (decision.view is None and not request.thinking_from):
             return decision
@@ -431,23 +428,23 @@ class RequestCompactor:
 
 def _initial_state(request: ChatRequest) -> PlanningState:
     conversation, budget = request.conversation, request.budget
-    _ = conversation.cut_digests  # Computed in this thread, as the event loop needs it next.
+    _ = conversation.cut_digests  # Compute and cache the digests in this thread: the event loop needs them next.
     room = budget.steady_estimate(SHARE * budget.line.to_provider_tokens(budget.room))
     words = OmittedWords(conversation, room, request.count)
     return initial_state(conversation, request.policy, budget, request.cost, tuple(sorted({*request.pins})), words)
 
 
 def _should_replan(compaction: Compaction) -> bool:
-    """Return True if the store may hold new chunks: the ones just made, which may not be all that are due, or those of
-    another process."""
+    """Return True if the store may hold new chunks. This request or another process made them, and more compactions may
+    be due."""
     is_elsewhere = compaction.outcome in (Outcome.LEASE_LOST, Outcome.DELETED, Outcome.AWAITED)
     return is_elsewhere or (compaction.is_whole and bool(compaction.made))
 
 
 @dataclass(kw_only=True)
 class Compactor(LeasedCompaction):
-    """Store, summariser and memory of this process, for the compactions of all requests. Methods that use the database
-    raise `StoreUnavailable`."""
+    """Compactor of all requests: the store, the summariser and the memory of this process. Methods that use the store
+    may raise `StoreUnavailable`."""
 
     recall_index: RecallIndexCache
     refused_shapes: CompactionBackoff = field(default_factory=partial(CompactionBackoff, tolerated=0))
@@ -458,11 +455,11 @@ class Compactor(LeasedCompaction):
     def for_request(
         self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
     ) -> RequestCompactor:
-        """`may_postpone`: a summary may be made in the background if the request can be sent without it."""
+        """`may_postpone`: leave a due summary to the background if the request can be sent without it."""
         return RequestCompactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
     def dry_run(self, request: ChatRequest) -> RequestCompactor:
-        """Return a compactor that changes nothing. It simulates the due summaries, and needs the store."""
+        """Return a compactor that reads the store, simulates the due summaries, and stores nothing."""
         return RequestCompactor(request, DryRun(**vars(self)), may_postpone=True)
 
     async def make_ahead(self, request: ChatRequest, target: int) -> None:
@@ -489,7 +486,7 @@ class Compactor(LeasedCompaction):
             )
             return Stored(stored.pins, tuple(stored.chunks), tuple(boundaries))
 
-        # One read for all concurrent requests, such as those that waited for the same lease.
+        # Concurrent requests, such as those that waited for the same lease, share one read.
         stored = await self.reading.do((key, request.series, series, masks, chain.digests[-1], bind), read)
         self.memory.keep(key, request.series, stored.chunks)
         return stored
@@ -502,7 +499,7 @@ class Compactor(LeasedCompaction):
             await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """Return recent first chunks of histories that share messages with this one."""
+        """Return the recent first chunks of histories that share messages with this request."""
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 
@@ -521,7 +518,7 @@ class Compactor(LeasedCompaction):
         price_of, warm = self.ledger.price_of, self.ledger.is_warm(*request.conversation_key, request.model)
         price, price_there = price_of(request.model), summariser and price_of(summariser)
         if price is None or (summariser and price_there is None):
-            # One known price is not comparable with the common one.
+            # A known price is not comparable with `COMMON_PRICE`, so both prices are replaced.
             price, price_there = COMMON_PRICE, summariser and COMMON_PRICE
         return Prices(rates_of(price, warm=warm), price_there or None, self.routing.is_by_own_model(request))
 
@@ -537,19 +534,19 @@ class Compactor(LeasedCompaction):
         )
 
     def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
-        """Record that the provider refuses views of this status for their shape, as it answered a simpler view."""
+        """Record that the provider refused a view of this status for its shape, and answered a simpler one."""
         self.refused_shapes.failed(request.history_key(status), why)
 
     def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
         return self.refused_shapes.pauses(request.history_key(status))
 
     def freed(self, request: ChatRequest, before: int, after: int) -> None:
-        """Report to the breaker how the request's compactions changed its largest view, in tokens. If they freed too
-        little, the breaker pauses compaction of this history."""
+        """Report the tokens of the request's view before and after its compactions to the breaker, which pauses a
+        history whose compactions free too little."""
         self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
 
     def count_reused(self, decision: Decision) -> None:
-        """Count the summaries of a payload that existed before its request."""
+        """Count in the metrics the summaries of a payload that an earlier request made."""
         made = {chunk.id for chunk in decision.made}
         chunks = decision.view.chunks if decision.view else ()
         self.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))
@@ -559,12 +556,13 @@ class Compactor(LeasedCompaction):
             memory.forget(erased)
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
-        """Forget edited or deleted summaries. Other processes forget them at their next read of the conversation."""
+        """Forget edited or deleted summaries in this process. Other processes forget them when they next read the
+        conversation."""
         self.memory.forget_chunks(tenant, ids)
 
 
 class DryRun(Compactor):
-    """Compactor for a dry run, which stores nothing, waits for nothing, and simulates the summaries."""
+    """Compactor for a dry run. It stores nothing, waits for no other process, and simulates the summaries."""
 
     is_dry_run = True
 
@@ -575,18 +573,18 @@ class DryRun(Compactor):
         return ()
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        """Leave out the reasons that would prevent a compaction now."""
+        """Omit the temporary reasons against a compaction."""
         return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
 
     def shape_refusals(self, request: ChatRequest, status: Status) -> None:
-        """Ignore earlier refusals: a dry run depends on the history alone."""
+        """Return None: a dry run ignores earlier refusals."""
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         return await make_chunks(job.builder, _ImaginedCalls(request, self.work))
 
 
 class _ImaginedCalls(Struct):
-    """Simulated calls of a dry run: each summary has the maximum length, and is not stored."""
+    """Simulated summary calls of a dry run. An answer has about as many words as the prompt allows."""
 
     request: ChatRequest
     work: Work

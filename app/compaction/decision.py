@@ -1,4 +1,4 @@
-"""Decision: the payload of a request, how Steno came to it, and its account for responses and the inspector."""
+"""Decision: the payload of a request, the steps that led to it, and a report for the client and the inspector."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ LONGEST_REASON = 1_000
 """Maximum characters of a reason in an account."""
 
 Status = Literal["full", "summarized", "trimmed"]
-"""`full`: all messages are sent unchanged. `summarized`: summaries replace some messages. `trimmed`: without summaries,
-messages are shortened or omitted."""
+"""`full`: all messages are sent unchanged. `summarized`: summaries replace some messages. `trimmed`: messages are
+shortened or omitted, without a summary."""
 
 StepName = Literal[
     "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
 ]
-"""`stored`: the stored chunks; `mask`: a new boundary; `summarise`: a compaction. The other steps are views: `least`
-changes the history least, `widest` uses all summaries and masks, and `fit`, `prune` and `truncate` shorten it;
-`without_summaries` shortens the history without summaries; `unchanged` is the history itself."""
+"""`stored`: the stored chunks were read. `mask`: a boundary was set. `summarise`: a compaction was tried. The other
+steps are views. `least` changes the history least, and `widest` uses all summaries and masks. `fit`, `prune` and
+`truncate` shorten the widest view. `without_summaries` is shortened instead, and `unchanged` is the history itself."""
 
 
 class Step(Struct, frozen=True):
     name: StepName
     outcome: str
-    """`fits` or `too_large`; for a mask `set` or `put_off`; a compaction's outcome; for a view `sent` or `refused`."""
+    """`stored`: `fits` or `too_large`. `mask`: `set` or `put_off`. `summarise`: name of the `Outcome`. A view: `sent`
+    or `refused`."""
     tokens: int | None = None
-    """Estimate of the view, or of the summaries that were made."""
+    """Estimated tokens of the view, or of the summaries that were made."""
     summaries: int = 0
     """Number of summaries in the view, or made."""
     why: Reasons = ()
 
 
 class Decision(Struct, frozen=True, dict=True):
-    """Decision about a request's payload, and how Steno came to it."""
-
     view: View | None
     """View to send; None for the client's own bytes."""
     actions: tuple[str, ...] = ()
@@ -51,13 +50,13 @@ class Decision(Struct, frozen=True, dict=True):
     failed: bool = False
     """True if a compaction that was announced to the client made no summary."""
     steps: tuple[Step, ...] = ()
-    """Steps that were tried, the sent view last. Empty if no other view was considered."""
+    """Steps that were tried, the sent view last. Empty if no view was considered."""
     budget: Budget | None = None
-    """Budget of the decision; None for the request's own budget."""
+    """Limits of the decision; None for the request's own budget."""
     output_cap: int | None = None
     """Lowered output cap of the request, in tokens; None if unchanged."""
     made: tuple[SummaryChunk, ...] = ()
-    """Summaries that were made for the request, or simulated in a dry run."""
+    """Summaries that were made for the request, or simulated by a dry run."""
 
     @lazy
     def status(self) -> Status:
@@ -73,10 +72,10 @@ class Decision(Struct, frozen=True, dict=True):
 OUTPUT_CAPPED = "output_capped"
 """Action of a decision that lowers the request's output cap."""
 TASK_BUDGET_LOWERED = "task_budget_lowered"
-"""Action of a decision that lowers the client's task budget by the omitted tokens."""
+"""Action of a decision that lowers the client's task budget by the tokens that Steno omits."""
 THINKING_OFF = "thinking_off"
-"""Action of a decision that turns thinking off for this answer: Steno omits the turn's refused thinking, which the
-provider would otherwise require."""
+"""Action of a decision that turns thinking off for this answer. With thinking on, the provider would require the turn's
+earlier thinking, which it has refused."""
 
 
 def capped(decision: Decision, tokens: int) -> Decision:
@@ -89,7 +88,7 @@ UNTOUCHED = Decision(None)
 
 
 def floor_exceeded(conversation: Conversation, budget: Budget, model: str) -> Reasons:
-    """Return the reason why no compaction can make a prompt fit: its floor exceeds the limit."""
+    """Return the reason why no compaction can help: the parts of the prompt that must stay exceed the limit."""
     reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
     places = conversation.transcript.messages.instruction_places
@@ -104,8 +103,8 @@ def floor_exceeded(conversation: Conversation, budget: Budget, model: str) -> Re
 
 
 def account_of(conversation: Conversation, budget: Budget, source: WindowSource, decision: Decision) -> dict[str, Any]:
-    """Return the account of a decision, in the provider's tokens. `source`: origin of the window. `budget`: the
-    request's first budget; a decision after a refusal has its own."""
+    """Return a report of a decision as JSON members, with the provider's tokens. `source`: origin of the window.
+    `budget`: the request's budget, used unless the decision has its own."""
     limits = decision.budget or budget
     reported = limits.line.to_provider_tokens
     return {

@@ -1,9 +1,9 @@
 """Fallback: the views that Steno tries in turn as payload, from the stored summaries to the client's own bytes.
 
-Each view starts with the stored masks and summaries, and passes the stages of the policy in order: pruning by session,
-fading, sliding window. If it is still too large, large texts are shortened, then whole units are omitted, and in an
-emergency all texts are truncated. At the end, tool calls without results are repaired. If the summaries leave too
-little room, the same stages are tried without them.
+Steno builds a view from masks and summaries and applies the stages of the policy in order: session pruning, fading,
+sliding window. If the view is still too large, Steno shortens large texts, then omits whole units, and in an emergency
+truncates all tool results. If nothing fits, Steno repeats these stages without summaries. Before a view is sent, tool
+calls without results, and results without calls, are removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.conversation.reasons import Code, Reason, Reasons, because
 def earlier_steps(
     stored: PlanningState | None, state: PlanningState, tried: Iterable[Compaction], *, mask_is_put_off: bool
 ) -> Iterator[Step]:
-    """Yield the steps before the choice of a view. `stored`: first state from the store; None without the store."""
+    """Yield the steps before the choice of a view. `stored`: first state from the store, or None if that failed."""
     if stored is not None:
         least = stored.least_view
         view = least or stored.widest_view
@@ -41,25 +41,25 @@ def earlier_steps(
 
 
 def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False, is_refused: bool = False) -> Decision:
-    """Return the first view without problems, else the client's own bytes.
+    """Choose the first view without problems, else the client's own bytes.
 
     `why`: reasons why no compaction brought the view under the trigger. `has_failed`: an announced compaction made no
-    summary. `is_refused`: the provider refused the client's own bytes for their size; the smallest view whose only
-    problem is its size by Steno's estimate is then tried instead.
+    summary. `is_refused`: the provider refused the request for its size. The last resort is then the smallest view that
+    is only too large by Steno's estimate.
     """
     conversation = state.conversation
     untrimmed = whole(conversation)
-    wrong = [Code.OVER_THE_LIMIT]  # If the policy cannot make a view fit.
+    wrong = [Code.OVER_THE_LIMIT]  # The reason if the loop tries no view.
     tried: list[Step] = []
     too_large: list[View] = []
     for name, view, still in _steps(state, why):
         failed = has_failed and bool(still)
-        if view.tokens > state.budget.limit and name in ("least", "widest"):  # The next views are shortened to fit.
+        if view.tokens > state.budget.limit and name in ("least", "widest"):  # The next views are shorter.
             tried.append(_step(name, view, Code.OVER_THE_LIMIT))
             continue
         if view == untrimmed and view.tokens <= state.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        # The provider accepts tool calls and results that the client itself sent alone, if the view omits nothing.
+        # A view that omits nothing keeps the calls and results that the client sent alone: the provider accepts them.
         leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
         orphans = leaves_out or view.tokens > state.budget.limit
         repaired = with_carried_context(conversation, repair(conversation, view, state.cost, orphans=orphans))
@@ -80,7 +80,7 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
 
 
 def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
-    """Return the refused decision with alternating roles; None if its view cannot have them."""
+    """Return the refused decision with alternating roles; None if that is impossible."""
     if refused.view is None:
         return None
     view = separated(state.conversation, refused.view, state.cost)
@@ -92,10 +92,10 @@ def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
 
 
 def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
-    """Return a simpler decision after the provider refused a view for its shape: a view without summaries and masks in
-    place of a summarised one, else the client's own bytes, if the window holds them.
+    """Return a simpler decision after the provider refused a view for its shape. After a summarised view, that is a
+    view without summaries and stored masks, otherwise the client's own bytes if the window holds them.
 
-    None if there is no simpler view, or the history itself is malformed: the client then gets the refusal.
+    Return None without a simpler view, or if the history itself is malformed: the client then gets the refusal.
     """
     conversation, budget = state.conversation, state.budget
     untrimmed = whole(conversation)
@@ -109,8 +109,8 @@ def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision |
 
 
 def _left_out(state: PlanningState, view: View) -> Reasons:
-    """Return reasons for client context that is too long to be repeated, and for instructions that a view omits because
-    newer ones begin like them."""
+    """Return a reason for client context that is too long to be repeated, and one for omitted instructions that newer
+    instructions with the same beginning replace."""
     conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
         f"{' '.join(block.kind.begins.split())} ({reported(state.cost(own_message(block.text)))} tokens)"
@@ -127,13 +127,13 @@ def _left_out(state: PlanningState, view: View) -> Reasons:
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
-    """Return the step of a view, which is sent unless a code says what is wrong."""
+    """Return the step of a view. It is `refused` if there are codes in `wrong`, else `sent`."""
     return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
 
 
 def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
-    """Yield the views to try, in order: the least view under the trigger; the widest view, with all chunks and masks;
-    the widest view made to fit; and the masked history without summaries, made to fit."""
+    """Yield the name, the view and the reasons of each step, in order: the least view under the trigger; the view with
+    all chunks and masks; shortened forms of that view; shortened forms of the masked history without summaries."""
     if (view := state.least_view) is not None:
         yield "least", _shaped(state, view), ()
     widest = _shaped(state, state.widest_view)
@@ -146,7 +146,7 @@ def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View,
 
 
 def _shaped(state: PlanningState, view: View) -> View:
-    """Apply the stages with thresholds of their own: session pruning, fading, sliding window."""
+    """Apply the stages that have their own thresholds: session pruning, fading, sliding window."""
     conversation, policy, budget, cost = state.conversation, state.policy, state.budget, state.cost
     if policy.session_pruning:
         view = prune_session(conversation, view, policy.session_pruning, budget.window, cost)
@@ -159,8 +159,8 @@ def _shaped(state: PlanningState, view: View) -> View:
 
 
 def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
-    """Yield the view after each stage for payloads over the limit, in order; then again with the first message of the
-    last turn shortened, and without it."""
+    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice, in which they may
+    shorten, and at last omit, the first message of the last turn."""
     policy, limit, cost = state.policy, state.budget.limit, state.cost
     target = min(state.budget.target, limit)
     for talk in (state.conversation, *state.conversation.giving_way):

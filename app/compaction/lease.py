@@ -1,19 +1,19 @@
 """Leased compaction: makes the chunks of a plan under a lease, in a task that the application owns.
 
 1. Several requests of a conversation, at any replica, may find at once that a compaction is due. The request that
-   acquires the lease of the range makes the compaction. The other requests wait for its *result*, not for the lease,
-   and then read the store again.
-2. The lease is a row with an expiry, not a database lock: a summary may take minutes, and must not hold a connection or
-   a transaction for so long. The holder extends the expiry by a heartbeat. If the holder dies, requests wait until the
-   row expires.
-3. A holder that was cut off or stopped may return after another process took the lease over. So each acquired lease has
-   its own epoch, and the store refuses chunks of an older epoch. A lost lease wastes work but harms nothing: another
-   process has made the chunks or is making them, and the request reads the store again, at most three times.
-4. Deleting the conversation revokes the lease, and its summary is not made again.
-5. If the client disconnects, or the request's time is over, the compaction continues: the summary is paid for, and the
-   next request can use it.
+   acquires the lease of the range makes the compaction. The other requests wait until the compaction ends, and then
+   read the store again.
+2. The lease is a row with an expiry, not a database lock, because a summary may take minutes and must not hold a
+   connection or a transaction for so long. The holder extends the expiry by a heartbeat. If the holder dies, requests
+   wait until the row expires.
+3. A holder that lost its connection may return after another process took the lease. So each lease has its own epoch,
+   and the store refuses chunks of an older epoch. A lost lease only wastes work: another process makes the chunks, and
+   the request reads the store again, at most three times.
+4. Deleting the conversation revokes the lease. The summary is not made again.
+5. If the client disconnects or the request's deadline passes, the compaction continues: the summary is paid for, and
+   the next request can use it.
 
-The lease only saves money. Histories stay correct because chunks are content-addressed.
+The lease only saves money. Even without it, histories would stay correct, because chunks are content-addressed.
 """
 
 from __future__ import annotations
@@ -50,38 +50,38 @@ from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
 ATTEMPTS = 2
-"""Maximum time for one summary with retries and fallback models, as a multiple of one call's timeout."""
+"""Maximum time for one summary, with its retries and fallback models, as a multiple of the timeout of a call."""
 MISSED_BEATS = 2
-"""Missed heartbeats in a row after which the lease counts as lost."""
+"""Number of consecutive heartbeats without the store after which the lease counts as lost."""
 RACE_SECONDS = 0.25
 SIDE_BY_SIDE = 8
 """Maximum concurrent summary calls of one compaction: providers limit concurrency per API key."""
 MAX_HALVINGS = 3
 _Written = tuple[SummaryChunk, SummaryAnswer]
-"""Chunk that is not stored yet, and the summariser's answer that it was made from."""
+"""Chunk that is not stored yet, and the summariser's answer with its text."""
 log = structlog.get_logger("steno.compactor")
 T = TypeVar("T")
 
 
 class _LeaseLost(Exception):
-    """The lease was lost: another holder may have it now."""
+    """Raised if the lease is lost, so that another process may hold it."""
 
 
 class CompactionJob(Struct, frozen=True):
-    """Planned compaction, with the known chunks and the deadline of its request."""
+    """Planned compaction of a request."""
 
     builder: ChunkBuilder
     known: tuple[SummaryChunk, ...]
-    """Chunks that were known when the compaction was planned."""
+    """Chunks that the request had read from the store when it planned the compaction."""
     announce: Callable[[], None]
-    """Called when the summary is about to be made, here or by another process."""
+    """Function that tells the client that this or another process makes the summary."""
     deadline: float
     """Time by the monotonic clock, in seconds, until which the request waits for the compaction."""
     is_again: bool = False
-    """True if another process's compaction did not help. All requests that waited for it now plan again; a random delay
-    lets one of them take the lease first."""
+    """True if the request has waited for another process in vain. All requests that waited plan again at the same time:
+    a random delay lets one of them take the lease first."""
     waits: bool = True
-    """True to wait for another process's compaction."""
+    """True to wait if another process holds the lease."""
 
     @property
     def seconds_left(self) -> float:
@@ -109,8 +109,8 @@ class LeasedCompaction:
     running: RunningCompactions = field(default_factory=RunningCompactions)
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
-        """Take the lease and make a compaction in a task of the application, or wait for the process with the lease.
-        May raise `StoreUnavailable`."""
+        """Take the lease and make the compaction in a task of the application. If another process holds the lease, wait
+        for it. May raise `StoreUnavailable`."""
         if job.is_again:
             await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
         claim = Claim(*request.conversation_key, job.builder.plan.range, request.conversation.chain.positions)
@@ -136,14 +136,14 @@ class LeasedCompaction:
             self.metrics.lease_waits.observe(monotonic() - began)
         if ended is None:
             return Compaction((), Outcome.TAKES_TOO_LONG)
-        # A conversation that was deleted during the wait is not summarised again.
+        # A conversation that was deleted during the wait is not summarised.
         is_deleted = ended == "revoked" and not await self.store.is_stored(*request.conversation_key)
         return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
 
     async def _run(self, request: ChatRequest, job: CompactionJob, lease: Lease) -> Compaction:
-        """Make the chunks and release the lease, even if no request waits any more."""
+        """Make the chunks and release the lease. The request may have stopped waiting."""
         began, plan, key = monotonic(), job.builder.plan, request.conversation_key
-        compaction = Compaction((), Outcome.LEASE_LOST)  # Unless a branch below completes.
+        compaction = Compaction((), Outcome.LEASE_LOST)  # Replaced below unless the lease is lost.
         ahead, is_revoked = request.purpose == "background", False
         calls = _LeasedCalls(self, request, lease)
         with self.running.during(key, plan.messages, ahead=ahead):
@@ -170,7 +170,7 @@ class LeasedCompaction:
                 except StoreUnavailable:
                     log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
         if compaction.outcome is Outcome.AWAITED:
-            return compaction  # No call was made: there is nothing to log, count or learn from.
+            return compaction  # No call was made, so there is nothing to log or count.
         if compaction.outcome is Outcome.LEASE_LOST and is_revoked:
             # The summary of a deleted conversation is not made again.
             compaction = Compaction((), Outcome.DELETED)
@@ -180,7 +180,7 @@ class LeasedCompaction:
         return compaction
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
-        """Return True if a chunk was stored after this process read the store: it may be the planned chunk."""
+        """Return True if the store has a chunk that is not in `known`: it may be the planned one."""
         ids = {chunk.id for chunk in known}
         found = await self.store.read_chunks(request.tenant, request.series, request.conversation.cut_digests)
         return any(chunk.id not in ids for chunk in found)
@@ -220,13 +220,13 @@ class LeasedCompaction:
 
 @dataclass(slots=True)
 class _LeasedCalls:
-    """Summary calls of one compaction. The ledger records each call once."""
+    """Summary calls of one compaction, each recorded once in the ledger."""
 
     leased: LeasedCompaction
     request: ChatRequest
     lease: Lease
     unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = field(default_factory=dict)
-    """Answers with their calls and seconds, by the answer's `id()`, until the answer is stored or rejected."""
+    """Answers that are neither stored nor rejected yet, by `id()`, with their calls and seconds."""
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
         leased, request, prefix = self.leased, self.request, None
@@ -254,7 +254,7 @@ class _LeasedCalls:
         self._record(answer, None)
 
     def reject_unrecorded(self) -> None:
-        """Record the answers that were neither stored nor rejected, such as after a lost lease."""
+        """Record the remaining answers as rejected, for example after a lost lease."""
         for answer, _, _ in [*self.unrecorded.values()]:
             self.reject(answer)
 
@@ -262,8 +262,8 @@ class _LeasedCalls:
         return await self.request.beside(self.leased.work.do, step)
 
     def _record(self, answer: SummaryAnswer, kept: SummaryChunk | None) -> None:
-        """Record the tokens of a call. `kept`: the stored chunk, which is another replica's if both made the same
-        summary at once; None for a rejected answer."""
+        """Record the tokens of a call. `kept`: the stored chunk, which another replica may have stored first; None for
+        a rejected answer."""
         request, ratio = self.request, self.request.budget.line.ratio
         _, call, seconds = self.unrecorded.pop(id(answer))
         if self.leased.store.is_erased(*request.conversation_key, request.epoch):
@@ -292,7 +292,7 @@ class _LeasedCalls:
         )
 
 
-# The chunks of a plan: one summary call each, then a fold if there are too many
+# The chunks of a plan: one summary call for each, then a fold if they are too large together
 
 
 class SummaryCalls(Protocol):
@@ -310,11 +310,9 @@ class SummaryCalls(Protocol):
 
 
 async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
-    """Make the planned chunks, one summary call each. If all chunks together would exceed `budget.fold`, the new chunk
-    replaces the older ones. If that is too much for one call, the older chunks are folded afterwards.
-
-    Cumulative chunks each cover the whole history so far: each call extends the chunk before.
-    """
+    """Make the planned chunks, one call for each. If all chunks together would exceed `budget.fold`, one call makes one
+    chunk of the new messages and the older chunks. If one call cannot do that, all chunks but the last are folded
+    afterwards. For cumulative chunks see `continue_summary`."""
     plan, budget, options, transcript = builder.plan, builder.budget, builder.options, builder.conversation.transcript
     maker = ChunkMaker(await calls.compute(builder.with_words), calls)
     if options.cumulative:
@@ -337,7 +335,7 @@ class ChunkMaker(Struct, frozen=True):
     calls: SummaryCalls
 
     async def summarise(self, span: Span, halvings: int = 0) -> Compaction:
-        """Make the chunk of a span, or several chunks if the span is too large for one."""
+        """Make the chunk of a span. If the span is too large for one chunk, make several by halving it."""
         draft = await self.calls.compute(lambda: self.builder.of_messages(span))
         whole = await self.keep(await self.write(draft))
         parts = halves(self.builder.conversation.transcript, span) if whole.overflow and halvings < MAX_HALVINGS else ()
@@ -352,10 +350,10 @@ class ChunkMaker(Struct, frozen=True):
         return Compaction(made)
 
     async def continue_summary(self) -> Compaction:
-        """Make cumulative chunks: each is made from the chunk before and the next span, and covers the history so far.
+        """Make one cumulative chunk for each span. The summariser extends the previous chunk by the span, so each chunk
+        covers the whole history so far.
 
-        Only the last chunk is stored. Later views would use a shorter chunk while it fits, with a longer tail than
-        planned.
+        Only the last chunk is stored: a later view would prefer an earlier one, with a longer tail than planned.
         """
         plan, halvings = self.builder.plan, 0
         prior, spans = plan.base.chunks[-1:], deque(plan.spans)
@@ -378,7 +376,7 @@ class ChunkMaker(Struct, frozen=True):
         return await self.write(await self.calls.compute(lambda: self.builder.of_update(span, prior)))
 
     async def fold(self, chunks: Sequence[SummaryChunk]) -> Compaction:
-        """Fold the chunks in as few calls as possible, and fold the results again while they exceed `budget.fold`."""
+        """Fold the chunks in as few calls as possible. Fold the results again while they exceed `budget.fold`."""
         options = self.builder.options
         at_most = min(options.input_tokens, options.source_tokens or options.input_tokens)
         made: list[SummaryChunk] = []
@@ -394,7 +392,7 @@ class ChunkMaker(Struct, frozen=True):
         return Compaction(tuple(made))
 
     async def _fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Compaction:
-        """Fold several chunks into one; return a single chunk unchanged."""
+        """Fold the chunks into one. A single chunk is returned unchanged."""
         if len(chunks) < FOLD_MINIMUM:
             return Compaction(tuple(chunks))
         return await self.keep(
@@ -402,7 +400,7 @@ class ChunkMaker(Struct, frozen=True):
         )
 
     async def write(self, draft: Draft) -> _Written | Failure:
-        """Ask the summariser for a chunk's text, and retry once if the answer is rejected."""
+        """Ask the summariser for the text of a chunk. Retry once if Steno rejects the answer."""
         refused: Reasons = ()
         while True:
             call = self.builder.call(draft, refused)
@@ -443,7 +441,7 @@ def _joined(parts: Sequence[Compaction]) -> Compaction:
 
 
 def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
-    """Group neighbouring chunks for calls of `at_most` input tokens. Only the last group may have one chunk."""
+    """Group adjacent chunks for calls that read about `at_most` tokens. Only the last group may have one chunk."""
     groups: list[list[SummaryChunk]] = [[]]
     for chunk in chunks:
         if len(groups[-1]) >= FOLD_MINIMUM and sum(chunk.tokens for chunk in groups[-1]) + chunk.tokens > at_most:

@@ -1,5 +1,4 @@
-"""Planning of a due compaction: which messages it summarises, in how many parts, where the verbatim tail begins, and
-whether it is worth its cost."""
+"""Planning of a due compaction: its messages, its parts, the start of the verbatim tail, and its cost."""
 
 from __future__ import annotations
 
@@ -21,25 +20,26 @@ from app.tokens.estimate import is_answer
 from app.tokens.usage import Change, Price, Rates, is_worth
 
 QUOTE_TOKENS = 6
-"""Tokens that the heading of a quoted message adds to its cost in a prompt."""
+"""Tokens of the heading above a quoted message in a summary call."""
 
 SMALLEST_PART = 100
-"""Least tokens of a part: a smaller one could not become a summary that is clearly shorter."""
+"""Minimum tokens of a part: the summary of a smaller part would not be clearly shorter."""
 
 FOLD_MINIMUM = 2
-"""Least number of chunks to fold: a fold of fewer frees nothing."""
+"""Minimum number of chunks to fold."""
 AIMED_SHARE = 0.5
-"""Length asked of a summary, as a share of the replaced messages; well below the share at which it is rejected."""
+"""Requested length of a summary, as a share of the replaced messages: well below `REPLACED_SHARE`, above which Steno
+rejects it."""
 MOST_PARTS = 64
-"""Most summaries in one compaction; later compactions summarise the rest."""
+"""Maximum number of summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""Least share of the request that a compaction has to free; otherwise it would be due again a turn later."""
+"""Minimum share of the request that a compaction has to free. With less, another one would be due a turn later."""
 CHARACTERS_A_TOKEN = 4
-"""Characters for each token of a summary prompt, which is in a call twice."""
+"""Assumed characters per token of a summary prompt."""
 
 
 class Span(Struct, frozen=True):
-    """The messages from `start` up to `stop`, for one chunk."""
+    """Range of messages for one chunk: from `start` to before `stop`."""
 
     start: int
     stop: int
@@ -48,13 +48,13 @@ class Span(Struct, frozen=True):
 def split_span(
     transcript: Transcript, span: Span, options: SummaryOptions, made: Sequence[Span] = ()
 ) -> tuple[Span, ...]:
-    """Split the span into the fewest parts of similar size that the summariser can read and a summary may replace.
+    """Split the span into parts of similar size: as few as the limits of the summariser and of a summary allow.
 
     Cuts are between turns if possible, otherwise between units. A unit larger than a part stays whole and is shortened
-    for the summariser. A remainder that is too small for a summary is joined to its neighbour.
+    for the summariser. A part that is too small for a summary is joined to its neighbour.
 
-    Parts in `made` have a chunk and stay unchanged. New messages are joined to the last of them if one call reads both;
-    otherwise every few new messages would become a part.
+    Parts in `made` already have a chunk and are not split. New messages are joined to the last of these parts if one
+    call can read both: otherwise every few new messages would become a part.
     """
     fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= options.input_tokens
     at_most = options.input_tokens if fits_one_call else options.part_tokens
@@ -71,9 +71,9 @@ def split_span(
 
 
 def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
-    """Return parts of similar size; none for an empty span."""
+    """Split the span into parts of similar size, each of at most `at_most` tokens if possible."""
     inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
-    turns = sorted({*transcript.turn_starts} & {*inside})  # A user message with results is inside a unit.
+    turns = sorted({*transcript.turn_starts} & {*inside})  # A turn that starts inside a unit is no cut.
     parts: list[Span] = []
     start = span.start
     while (left := quoted_tokens(transcript, start, span.stop)) > at_most:
@@ -92,7 +92,8 @@ def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
 
 
 def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
-    """Return the cut that makes a part closest to `size` and at most `at_most`, or None. `cuts` ascend."""
+    """Return the cut at which a part from `start` has about `size` tokens and at most `at_most`; None without one.
+    `cuts` must ascend."""
 
     def quoted(cut: int) -> int:
         return quoted_tokens(transcript, start, cut)
@@ -106,7 +107,7 @@ def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: floa
 def _with_neighbours(transcript: Transcript, parts: Sequence[Span], options: SummaryOptions) -> tuple[Span, ...]:
     joined: list[Span] = []
     for part in parts:
-        # A cumulative summary is made part by part, and each part carries the messages of the turn that its end splits.
+        # Each part of a cumulative summary carries the user messages of the turn that its own end splits.
         neighbours = ((each, each.stop if options.cumulative else parts[-1].stop) for each in (*joined[-1:], part))
         smaller = min(replaced_tokens(transcript, each, end) for each, end in neighbours)
         if joined and smaller < SMALLEST_PART:
@@ -117,7 +118,7 @@ def _with_neighbours(transcript: Transcript, parts: Sequence[Span], options: Sum
 
 
 def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
-    """Return the tokens of the span's messages without those that a compaction up to `end` carries."""
+    """Return the tokens of the span without the messages that a compaction up to `end` carries."""
     return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop, end)
 
 
@@ -126,7 +127,7 @@ def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
 
 
 def longest_within(lengths: Iterable[int], room: int) -> int:
-    """Return the length to which longer texts are cut so that the sum of these lengths is within `room`."""
+    """Return the maximum length of a text with which the texts together fit into `room`."""
     ascending = sorted(lengths)
     for place, length in enumerate(ascending):
         if length * (left := len(ascending) - place) > room:
@@ -136,7 +137,7 @@ def longest_within(lengths: Iterable[int], room: int) -> int:
 
 
 def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
-    """Split the span into two parts of similar size; return it alone if it has no cut."""
+    """Split the span into two parts of similar size; return the whole span if it has no cut."""
     cuts = transcript.cuts
     inside = cuts[bisect_right(cuts, span.start) : bisect_left(cuts, span.stop)]
     if not inside:
@@ -147,13 +148,13 @@ def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
 
 
 def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
-    """Return the tokens that make a fold due. The user's words count half, because a fold does not shorten them."""
+    """Return the tokens that count for a fold. The user's words count half, because a fold does not shorten them."""
     return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
 
 
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
-    """Return the positions of messages that these chunks carry and a fold would not: the user messages of turns that
-    were split, which would accumulate in the payload."""
+    """Return the positions of the messages that these chunks carry and their fold would not carry: user messages of
+    turns that a chunk's end splits. Without folds, they would accumulate in the payload."""
     if not chunks:
         return []
     held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
@@ -161,16 +162,15 @@ def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[
 
 
 def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
-    """Return the tokens of the `released_by` messages. A fold is due if they take half of the budget for summaries."""
+    """Return the tokens of `released_by`. More than half of `budget.fold` makes a fold due."""
     return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
-    """Return the start of the verbatim tail: as early as the tail's share allows, later until the view meets the
-    target.
+    """Return the start of the verbatim tail: the earliest with which the tail is within its budget and the view within
+    the target, otherwise the start of the last unit. None if there is nothing to summarise before the last unit.
 
-    Cuts between turns come first, then cuts between units of the last turn, whose user message stays. None if there is
-    nothing to summarise before the last unit.
+    The tail starts between turns, or between units of a turn whose user message stays.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]
@@ -184,8 +184,8 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
         tail = transcript.tokens(cut) + sum(transcript.tokens_of(index) for index in asked if index < cut)
         parts = _parts(quoted_tokens(transcript, base.covered, cut), options)
         expected = sum(expected_view(conversation, kept, cut, parts, budget, options))
-        # A tail longer than required, or inside a turn, may take half of the room after a summary. Otherwise the
-        # next turn, or an agent's next step, would fire the trigger again.
+        # A tail that is longer than required, or starts inside a turn, counts twice for the trigger's limit on the
+        # messages after a summary. Otherwise the next turn, or an agent's next step, would fire the trigger.
         since = (1 + (cut > transcript.last_turn or cut < always)) * transcript.tokens(cut)
         if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(expected, since):
             return cut
@@ -193,12 +193,12 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
 
 
 def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
-    """Return possible starts of the tail, the largest first: `always`, or earlier while the tail has at most `fill`
-    tokens.
+    """Return possible starts of the tail, the longest tail first: at `always`, or earlier while the tail has at most
+    `fill` tokens.
 
-    A turn that is too long for the fill and would leave most of it unused is cut between its units, because an agent
-    goes on from its latest steps. Of the last turn at most the fill is kept, or its last unit: every further token
-    would be read uncached.
+    If the next earlier turn is too long and most of the fill would stay unused, the tail starts at one of its units,
+    because an agent continues from its latest steps. If the tail starts inside the last turn, it has at most `fill`
+    tokens or is the last unit, because the provider would read every further token uncached.
     """
     turns = transcript.turn_starts
     fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
@@ -215,7 +215,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 def words_room(
     conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, options: SummaryOptions
 ) -> int:
-    """Return the room for the user's words in all chunks, in tokens; it is wider while the view is under its target."""
+    """Return the maximum tokens of the user's words in all chunks. It grows with the room under the view's target."""
     kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
     others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
     return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))
@@ -224,8 +224,8 @@ def words_room(
 def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
-    """Estimate the view after a compaction up to `cut`: its tokens without the user's words, and the tokens of these
-    words. Summaries count with their largest allowed size, and folded if a fold is due."""
+    """Return the estimated tokens of the view after a compaction up to `cut`: those without the user's words, and those
+    of these words. New summaries count with their maximum size, and as folded if a fold is due."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)
     held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
@@ -248,7 +248,7 @@ def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budg
 
 
 def _new_words(conversation: Conversation, start: int, stop: int, parts: int, budget: Budget) -> int:
-    """Return the most tokens of the user's words in the summaries of a range."""
+    """Return the maximum tokens of the user's words in the summaries of a range."""
     transcript, most = conversation.transcript, min(parts * chunk_room(budget), int(SHARE * budget.room))
     users, tokens = transcript.messages.user_places, 0
     for index in users[bisect_left(users, start) : bisect_left(users, stop)]:
@@ -270,10 +270,10 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 
 
 class Plan(Struct, frozen=True):
-    """A due compaction: it adds one chunk to `base` for each of `spans`, and folds where there are too many chunks.
+    """Due compaction: adds one chunk to `base` for each of `spans`, and folds chunks if they are too large together.
 
-    The chunks are used together: a view that ends with one of them ends with the last that applies. Without spans the
-    compaction only folds.
+    The new chunks are used together: a view with one of them has all that apply. Without spans the compaction only
+    folds.
     """
 
     base: Path
@@ -281,9 +281,9 @@ class Plan(Struct, frozen=True):
     range: ChunkRange
     """Range that the compaction will cover; also the key of its lease."""
     goes_on: bool = False
-    """True if the history needs more summaries than one compaction makes; the next compaction goes on from there."""
+    """True if the history needs more than `MOST_PARTS` summaries. The next compaction makes the rest."""
     made: tuple[SummaryChunk, ...] = ()
-    """Existing chunks for some of the spans, which an earlier, partly failed compaction made."""
+    """Existing chunks of some of the spans, from an earlier compaction that partly failed."""
 
     @property
     def missing(self) -> tuple[Span, ...]:
@@ -306,9 +306,9 @@ def plan_compaction(
 ) -> Plan | None:
     """Plan the compaction that is due after `base`. Return None if no summary frees enough.
 
-    A cumulative summary covers everything before the tail: the summariser reads the whole history (strategy `full`), or
-    the messages since the last summary. Otherwise `known` chunks after the base are reused for their part, unless the
-    parts around them would become too many.
+    A cumulative summary covers everything before the tail. For it, the summariser reads the whole history (strategy
+    `full`), or the last summary and the messages since. Other strategies reuse `known` chunks after the base, unless
+    the parts between these chunks are too small or the plan then frees too little.
     """
     transcript, chain, kept = conversation.transcript, conversation.chain, Path() if options.cumulative else base
     cut = choose_cut(conversation, base, budget, options)
@@ -316,7 +316,7 @@ def plan_compaction(
         return None if options.cumulative else _plan_fold(conversation, base, budget, series)
     start = 0 if options.strategy == "full" else base.covered
     all_spans, made = _spans(conversation, base if start else Path(), Span(start, cut), options, known)
-    if len(all_spans) > MOST_PARTS and start < base.covered:  # Too long to be read completely each time.
+    if len(all_spans) > MOST_PARTS and start < base.covered:  # The whole history is too long: read only new messages.
         start = base.covered
         all_spans, made = _spans(conversation, base, Span(start, cut), options)
     spans, goes_on = all_spans[:MOST_PARTS], len(all_spans) > MOST_PARTS
@@ -331,7 +331,7 @@ def plan_compaction(
 
 
 def _plan_fold(conversation: Conversation, base: Path, budget: Budget, series: str) -> Plan | None:
-    """Plan the fold of all chunks but the last one, if it is due."""
+    """Plan the fold of all chunks but the last; None if it is not due."""
     foldable = base.chunks[:-1]
     held = max(fold_weight(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
     if len(foldable) < FOLD_MINIMUM or held <= budget.fold:
@@ -342,8 +342,8 @@ def _plan_fold(conversation: Conversation, base: Path, budget: Budget, series: s
 def _frees_enough(
     conversation: Conversation, base: Path, expected: int, cut: int, budget: Budget, *, is_last: bool
 ) -> bool:
-    """Return whether a compaction frees a tenth of the request and brings it under the trigger. Over the limit, or if
-    more compactions have to follow, it only has to free something."""
+    """Return whether a compaction frees enough: a tenth of the view, and so much that the trigger does not fire. If the
+    view exceeds the limit or other compactions follow, freeing anything is enough."""
     view = unmasked_tokens(conversation, base)
     if view > budget.limit or not is_last:
         return expected < view
@@ -352,7 +352,7 @@ def _frees_enough(
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
-    """Return whether one call makes the plan's summary and the fold that it makes due, as one chunk."""
+    """Return whether one call makes one chunk of the plan's messages and all older chunks, instead of a fold."""
     if not options.folds_in or len(plan.spans) != 1:
         return False
     (span,), chunks = plan.spans, plan.base.chunks
@@ -365,8 +365,8 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: Su
 def _spans(
     conversation: Conversation, base: Path, span: Span, options: SummaryOptions, known: Iterable[SummaryChunk] = ()
 ) -> tuple[tuple[Span, ...], tuple[SummaryChunk, ...]]:
-    """Return the span whole if the summariser reads the conversation itself up to its end; otherwise the parts that it
-    can read, and the known chunks of some of them."""
+    """Return the parts of the span, and the known chunks for some of these parts. A span that the summariser reads as
+    the conversation itself (`is_shown`) is one part."""
     if is_shown(conversation, base, span, options):
         return (span,), ()
     made = _behind(conversation, span, () if options.cumulative else known)
@@ -375,8 +375,8 @@ def _spans(
 
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
-    """Return known chunks inside the span that do not overlap, except at its start, and except a last one that is only
-    used with a later chunk."""
+    """Return known level 0 chunks inside the span that do not overlap, by range. Exclude chunks at its start, and a
+    chunk at its end that is only used with a later chunk."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):
@@ -387,8 +387,8 @@ def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk
 
 
 def is_shown(conversation: Conversation, base: Path, span: Span, options: SummaryOptions) -> bool:
-    """Return whether the summariser reads the conversation itself up to the span's end. Instructions before that end
-    prevent it: the summariser would follow them, while a transcript quotes them."""
+    """Return whether the summariser reads the conversation itself, up to the span's end, instead of a transcript.
+    Instructions before that end prevent this, because the summariser would follow them."""
     messages = conversation.transcript.messages
     if options.style != "prefix" or messages.first_instruction < span.stop:
         return False
@@ -399,13 +399,13 @@ def is_shown(conversation: Conversation, base: Path, span: Span, options: Summar
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
-    """Return the tokens of a view over `base` up to the span's end."""
+    """Return the tokens of the view with the summaries of `base`, up to the span's end."""
     return build_view(conversation, base).tokens - conversation.transcript.tokens(span.stop)
 
 
 def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) -> Change:
-    """Return the change by a compaction, in the provider's tokens. Instructions and extended summaries stay
-    unchanged."""
+    """Return the effect of a compaction on the prompt, in the provider's tokens. Instructions and existing summaries
+    stay cached."""
     conversation, budget = state.conversation, state.budget
     kept = Path() if options.cumulative else plan.base
     cut = conversation.chain.positions[plan.range.through_digest]
@@ -415,8 +415,8 @@ def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) ->
 
 
 def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundary) -> Change:
-    """Return the change by a mask, in the provider's tokens: everything after the first newly masked result is read
-    uncached."""
+    """Return the effect of a mask on the prompt, in the provider's tokens. The provider reads everything from the first
+    newly masked result on uncached."""
     transcript = state.conversation.transcript
     covered = state.widest_path.covered
     held = max(masking.usable(covered), default=covered)
@@ -429,11 +429,9 @@ def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundar
 def calls_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions, price: Price, shown: Rates | None
 ) -> float:
-    """Return the cost of the calls for a plan's summaries, in tokens times the price of a million.
-
-    `shown`: the summariser's rates for tokens of the conversation itself, which its provider has cached; None for
-    another model, which has none of it cached. The model's reasoning and folds are not included.
-    """
+    """Return the cost of a plan's summary calls, in tokens times the price of a million. It excludes the summariser's
+    reasoning, and folds. `shown`: rates of a summariser whose provider has the conversation in its cache; None for
+    another summariser."""
     rules = 2 * len(options.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
     for span in plan.missing:
@@ -452,11 +450,11 @@ class Prices(Struct, frozen=True):
     """Rates of the request's own model; None if unknown."""
     summariser: Price | None = None
     reads_warm: bool = False
-    """True if the summariser is the conversation's own model, whose provider has just cached it."""
+    """True if the summariser is the conversation's own model, whose provider has the conversation in its cache."""
 
 
 def plan_costs_too_much(state: PlanningState, plan: Plan, options: SummaryOptions, prices: Prices) -> bool:
-    """Return whether a compaction is too expensive now. One that only folds is never: it costs little."""
+    """Return whether a compaction is too expensive now; False for a compaction that only folds, which costs little."""
     gate, rates, price, most = state.policy.cost_gate, prices.rates, prices.summariser, state.budget.cost_gate_limit
     if gate is None or rates is None or price is None or not plan.spans or state.widest_view.tokens > most:
         return False
@@ -472,8 +470,8 @@ def mask_costs_too_much(state: PlanningState, boundary: MaskBoundary, rates: Rat
 
 
 def _change(state: PlanningState, freed: int, rewritten: int) -> Change:
-    """Return the change in the provider's tokens. Growth is estimated for each request, one for each assistant
-    message."""
+    """Return the effect in the provider's tokens. The estimated growth of a request is the history's tokens divided by
+    its assistant messages."""
     conversation, ratio = state.conversation, state.budget.line.ratio
     answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
     growth = conversation.transcript.tokens(0) / max(1, answered)

@@ -1,19 +1,19 @@
-"""Selection of a view: the state of a request's history, and the best view with the existing chunks and masks.
+"""Planning state: a request's history, and its best view with the existing chunks and masks.
 
-Rule: the smallest change that fits. A sequence of chunks begins at the root, joins end to start, and leaves at least
-the last unit verbatim. Of these, the view takes the sequence that covers the fewest messages and does not fire the
-trigger. Clocks and the order of insertion have no influence, so every replica selects the same view. A chunk made in
-advance, by a branch or by another replica, is not used until it is needed; otherwise it would break the prompt's prefix
-for nothing. Where nothing fits, a compaction is due: it extends the sequence that covers the most messages.
+Rule: the smallest change that fits. A path is a sequence of chunks that starts at the first message, has no gaps, and
+leaves at least the last unit verbatim. The view uses the path that covers the fewest messages without firing the
+trigger. Neither time nor the order of insertion matters, so every replica selects the same view. A chunk that was made
+in advance is not used until it is needed, because it would change the prompt's prefix. If no path is sufficient, a
+compaction is due: it extends the path that covers the most messages.
 
-A `PlanningState` is immutable: a new chunk or mask makes a new state, and computed values stay valid for the old one.
+A `PlanningState` is immutable. A new chunk or mask makes a new state.
 
-A client that writes, say, the time into its first message sends a different history each turn. After two summaries of
-such a history, a third is not worth its price (`changes_every_turn`). Separate conversations with the same messages
-after different beginnings look similar: templates, evaluations, a gateway with one key. Time distinguishes them. A
-changing history only grows: each form is a few messages longer than the previous one, which does not come again.
-Conversations of a template exist side by side. In doubt a history is not called changing: that costs one summary, while
-the opposite error leaves a conversation without any.
+Some clients write the time into the first message, so that each turn has a different history, called a form. After two
+summaries of such a history, a third is not worth its price (`changes_every_turn`). Separate conversations with the same
+messages after different beginnings look similar: templates, evaluations, a gateway with one key. The difference is that
+a changing history has only one form at a time, each a few messages longer than the previous form, while conversations
+of a template exist side by side. In doubt, a history counts as unchanged: this error costs one summary, while the
+opposite error leaves a conversation without summaries.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from app.tokens.estimate import Cost
 
 
 class Path(Struct, frozen=True):
-    """Chunks that join end to start from the root, and their cost in a view."""
+    """Sequence of chunks from the first message on, without gaps."""
 
     chunks: tuple[SummaryChunk, ...] = ()
     covered: int = 0
@@ -58,12 +58,12 @@ class Path(Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, int, tuple[str, ...]]:
-        """Return the order of paths with equal coverage: fewest chunks, fewest tokens, smallest id."""
+        """Return the sort key of paths with equal coverage: number of chunks, then tokens, then ids."""
         return len(self.chunks), self.tokens, tuple(chunk.id for chunk in self.chunks)
 
 
 def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
-    """Build the view over a path; with `masks`, tool results that were used before the boundary are masked."""
+    """Build the view over a path. With `masks`, mask the tool results that the assistant used before `boundary`."""
     transcript = conversation.transcript
     parts: list[Part] = [*_context_note(conversation, path)]
     for chunk in path.chunks:
@@ -91,10 +91,10 @@ def least_view(
     masking: Masking | None = None,
     masked_at_most: int | None = None,
 ) -> View | None:
-    """Return the view over one of these paths that covers the fewest messages and does not fire the trigger, or None.
+    """Return the view that covers the fewest messages without firing the trigger, or None.
 
-    For each coverage, it tries no masks first, then the earliest sufficient boundary. A view of more than
-    `masked_at_most` tokens is masked as far as possible, even if it does not fire the trigger.
+    Of views with equal coverage, the one without masks is best, then the one with the earliest boundary. A view of more
+    than `masked_at_most` tokens must have all known masks, even if it does not fire the trigger without them.
     """
     fitting: list[tuple[int, int, tuple[int, int, tuple[str, ...]], Path]] = []
     for path in found:
@@ -115,13 +115,13 @@ def least_view(
 
 
 def widest_path(found: Iterable[Path]) -> Path:
-    """Return the path that covers the most messages, which a compaction extends."""
+    """Return the path that covers the most messages. A compaction extends it."""
     return min(found, key=lambda path: (-path.covered, path.rank))
 
 
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
-    """Return every path that a view may use, including the empty one: for each coverage, the best of each number of
-    chunks."""
+    """Return the paths that a view may use, including the empty path: for each coverage and each number of chunks, the
+    best one."""
     reached: dict[int, dict[_Reached, Path]] = {0: {_Reached(0): Path()}}
     found = usable(conversation, chunks)
     beginnings = {(start, chunk.level > 0) for start, _, chunk in found}
@@ -135,10 +135,10 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
             longer = Path((*path.chunks, chunk), stop, path.tokens + chunk.tokens + carried)
             arrived = reached.setdefault(stop, {})
             now = _Reached(before.length + 1, is_fold, companion)
-            # One path for each number of chunks: the best one can replace any other of that length.
+            # Keep the best path of each length: it can replace any other path of that length.
             if now not in arrived or longer.rank < arrived[now].rank:
                 arrived[now] = longer
-    # A fold is only used before newer chunks: at the end it would replace the details sent a turn ago.
+    # A fold is used only before newer chunks. At the end it would replace more detailed chunks of the latest messages.
     return [
         path
         for arrived in reached.values()
@@ -148,17 +148,17 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
 
 
 class _Reached(Struct, frozen=True):
-    """State that decides how a path may continue, besides its position."""
+    """State of a path at its end, which decides how the path may continue."""
 
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """Whether the next chunk has to be a fold (True) or not (False), because it was made together with the last one;
-    None if either is allowed."""
+    """If the next chunk was made together with the last one: True if the next has to be a fold, False if it must not be
+    a fold. None allows both."""
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
-    """Return the chunks that apply to this history with their start and stop positions, in order of their start."""
+    """Return the start, stop and chunk of each chunk that applies to this history, in order of the start."""
     transcript = conversation.transcript
     positions = conversation.chain.positions
     cuts = frozenset(transcript.cuts)
@@ -168,7 +168,7 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
         if start is None or stop is None or start >= stop or stop not in cuts:
             continue
         if not conversation.superseded.isdisjoint(start + offset for offset in chunk.carried):
-            continue  # The chunk was made before its carried instructions were superseded.
+            continue  # Newer instructions have replaced the chunk's carried instructions.
         if start <= transcript.last_user < stop and transcript.last_user - start not in chunk.carried:
             continue  # The last user message must stay verbatim.
         found.append((start, stop, chunk))
@@ -176,7 +176,7 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
 
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
-    """Return the most tokens of the view over a path without masks."""
+    """Return the maximum tokens of a path's view without masks."""
     beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _context_note(conversation, path))
     return conversation.instruction_tokens + path.tokens + beside + conversation.transcript.tokens(path.covered)
 
@@ -188,14 +188,14 @@ def _before_rest(conversation: Conversation, path: Path) -> int:
 
 
 def pinned_tokens(conversation: Conversation, covered: int) -> int:
-    """Return the most tokens that pins add to a view whose summaries cover `covered` messages."""
+    """Return the maximum tokens that pins add to a view whose summaries cover the first `covered` messages."""
     if not covered:
         return 0
     return sum(conversation.transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < covered)
 
 
 def _context_note(conversation: Conversation, path: Path) -> list[Note]:
-    """Return the note that repeats the client context of the messages that the path's summaries replace, if any."""
+    """Return a list with the note that repeats client context of the summarised messages; empty if there is none."""
     if not path.chunks:
         return []
     positions = conversation.chain.positions
@@ -205,7 +205,7 @@ def _context_note(conversation: Conversation, path: Path) -> list[Note]:
 
 
 def _pinned(conversation: Conversation, path: Path) -> list[Pinned]:
-    """Return copies of the pinned units that the path's summaries replace."""
+    """Return copies of the pinned units among the summarised messages."""
     if not path.chunks:
         return []
     positions = conversation.chain.positions
@@ -220,22 +220,22 @@ def _pinned(conversation: Conversation, path: Path) -> list[Pinned]:
 
 
 CONTEXT_SHARE = 0.10
-"""Share of the limit for the note of client context."""
+"""Maximum share of the limit for the note that repeats client context."""
 
 
 class PlanningState(Struct, frozen=True, eq=False, dict=True):
     conversation: Conversation
-    """Conversation with its pins."""
+    """Conversation, including its pinned messages."""
     policy: Policy
     budget: Budget
     cost: Cost
     chunks: Collection[SummaryChunk] = ()
     masking: Masking | None = None
     words: OmittedWords | None = None
-    """The user's words to quote after stubs; None to quote none."""
+    """Source of the user's words that are quoted after a stub; None if the policy quotes none."""
 
     def with_pins(self, pins: tuple[int, ...]) -> PlanningState:
-        """Return the state with these pins instead of its own; pinned messages are not masked."""
+        """Return the state with these pinned messages instead of its own. Pinned messages are not masked."""
         if pins == self.conversation.kept.pins:
             return self
         conversation = self.conversation.with_pins(pins)
@@ -244,13 +244,13 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return replace(self, conversation=conversation, masking=masking)
 
     def with_chunks(self, found: Iterable[SummaryChunk]) -> PlanningState:
-        """Return the state with these chunks added; self if it has them all."""
+        """Return the state with these chunks added; self if it already has all of them."""
         known = {chunk.id: chunk for chunk in self.chunks}
         all_ = known | {chunk.id: chunk for chunk in found}
         return self if all_ == known else replace(self, chunks=tuple(all_.values()))
 
     def with_boundaries(self, found: Iterable[MaskBoundary]) -> PlanningState:
-        """Return the state with these boundaries added; self if it has them all."""
+        """Return the state with these boundaries added; self if it already has all of them."""
         if self.masking is None:
             return self
         boundaries = tuple(sorted({*self.masking.boundaries, *found}))
@@ -259,7 +259,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return replace(self, masking=replace(self.masking, boundaries=boundaries))
 
     def without_memories(self) -> PlanningState:
-        """Return the state without chunks and boundaries."""
+        """Return the state without stored chunks and boundaries."""
         if not self.chunks and not self.boundaries:
             return self
         return replace(self, chunks=(), masking=self.masking and replace(self.masking, boundaries=()))
@@ -278,7 +278,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def least_view(self) -> View | None:
-        """Return the view that changes least without firing the trigger; None if a compaction is due."""
+        """Return the view that changes the history least without firing the trigger; None if a compaction is due."""
         mask, at_most = self.policy.mask, None
         if mask is not None and mask.pressure is not None:
             at_most = self.conversation.instruction_tokens + int(mask.pressure * self.budget.limit) - 1
@@ -287,7 +287,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def widest_view(self) -> View:
-        """Return the view with every chunk and mask in use."""
+        """Return the view of the widest path with all masks."""
         path = self.widest_path
         if self.masking is None:
             return build_view(self.conversation, path)
@@ -296,15 +296,15 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def bare_view(self) -> View:
-        """Return the view with every mask and no chunk."""
+        """Return the view with all masks and without summaries."""
         if self.masking is None:
             return build_view(self.conversation, Path())
-        # Boundaries set after a summary count, too: the masks replace that summary.
+        # Here a boundary applies even if it was set after a summary, because this view has no summaries.
         boundary = max((boundary.position for boundary in self.boundaries), default=0)
         return self._without_large_media(build_view(self.conversation, Path(), self.masking.masks, boundary))
 
     def _without_large_media(self, view: View) -> View:
-        """Return the view with media masked if it has too many bytes."""
+        """Return the view with its oldest media masked if the history has too many bytes."""
         masking, settings, most = self.masking, self.policy.mask, self.budget.body_bytes
         if masking is None or settings is None or not exceeds(self.conversation, settings, most):
             return view
@@ -312,22 +312,22 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fitted_view(self) -> View:
-        """Return the widest view with its large texts shortened; it may still be over the limit."""
+        """Return the widest view with its large texts shortened. It may still exceed the limit."""
         return fit(self.conversation, self.widest_view, self.budget.limit, self.cost)
 
     @lazy
     def is_settled(self) -> bool:
-        """Return whether a new summary is unnecessary or useless."""
+        """Return whether no new summary is needed, or none would help."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
 
     def worked_out(self) -> PlanningState:
-        """Return self after computing the paths and views that `is_settled` needs."""
+        """Compute and cache the paths and views that `is_settled` needs; return self."""
         _ = self.is_settled
         return self
 
     @lazy
     def can_do_without_summary(self) -> bool:
-        """Return whether the request fits into the limit without a new summary and without omitting messages."""
+        """Return whether all messages fit into the limit without a new summary, some of them shortened."""
         view = self.widest_view
         if view.tokens > self.budget.limit and self.policy.fit:
             view = self.fitted_view
@@ -335,8 +335,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fits_shortened(self) -> bool:
-        """Return whether the last unit alone is too large for a summary to help, and shortening single messages is
-        enough."""
+        """Return whether no summary could help, because the last unit is too large, but shortening messages does."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
         return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
@@ -378,28 +377,27 @@ def due_mask(state: PlanningState) -> MaskBoundary | None:
 
 
 TELLING_TOKENS = 20
-"""Tokens of a message that is unlikely to be at the same place in two unrelated conversations."""
+"""Minimum tokens of a message that is unlikely to be at the same position in two unrelated conversations."""
 SHORT_LIVED_TURNS = 3
-"""Most turns for which a changing form exists; a form that lasts longer is worth a summary."""
+"""Maximum number of turns for which a form exists. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Latest summaries that are compared; thousands of histories may share a message at the same place."""
+"""Number of the latest forms that are compared: thousands may share a message at the same position."""
 
 
 class Succession(Struct, frozen=True):
-    """Two summarised forms, one after the other, that may be earlier forms of this history."""
+    """Evidence that a history changes: two consecutive summarised forms, both shorter than the current form."""
 
     known_beyond: int
-    """Length above which an earlier request of the current form certainly differs from the second form."""
+    """Number of messages above which a request of the current form cannot belong to the second form."""
     length: int
     """Number of messages of the second form."""
     lasted: int
-    """Number of messages by which the history grew while the first form existed."""
+    """Number of messages that the history gained between the summaries of the first and the second form."""
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
-        """Return whether this history, of `length` messages, is not a later form, or no longer changes as often.
-
-        `seen`: earlier lengths of the history in its current form.
-        """
+        """Return whether the evidence is wrong: the current form existed before the second form was summarised, or has
+        lasted longer than the first. `length`: messages of the current form; `seen`: their number in its earlier
+        requests."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 
@@ -407,10 +405,11 @@ class Succession(Struct, frozen=True):
 def successions(
     conversation: Conversation, recent: Iterable[FirstChunk], conversation_id: str, *, named: bool
 ) -> list[Succession]:
-    """Return evidence that the history keeps changing, from recently made chunks.
+    """Return the evidence in recently made chunks that the history changes.
 
-    `named`: whether the client named the conversation. Otherwise a changed history counts as a new conversation, and
-    chunks that come from a single other one show only that one's growth.
+    `named`: whether the client named the conversation; only its own chunks are then compared. Without a name, each
+    change of the history starts a new conversation id. Two chunks with the same other id only show that the other
+    conversation grew, so such pairs are skipped.
     """
     transcript, positions = conversation.transcript, conversation.chain.positions
     messages = transcript.messages
@@ -435,17 +434,17 @@ def successions(
 
 
 def changes_every_turn(conversation: Conversation, found: Iterable[Succession], heads: Iterable[bytes]) -> bool:
-    """Return whether one of the successions holds. `heads`: digests left by earlier requests with this same history."""
+    """Return whether a succession is not refuted. `heads`: digests that earlier requests of this form stored."""
     positions, length = conversation.chain.positions, len(conversation.transcript)
     seen = _lengths(conversation.transcript, [place for head in heads if (place := positions[head]) < length])
     return any(not each.is_refuted(length, seen) for each in found)
 
 
 def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
-    """Return the lengths of the requests that left these heads.
+    """Return the lengths of the requests that stored these heads.
 
-    A head before a turn shows only that a request was longer; it counts as the turn's first message. It is used where
-    the end is not found, because some clients add text to the last message and omit it a turn later.
+    A request stores a head at its end, and one before its last turn. If the client changed the last message later, the
+    first is missing, and the second counts as a request that ended with the turn's first message.
     """
     messages = transcript.messages
     ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].kind is not Kind.ASSISTANT}

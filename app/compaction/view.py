@@ -1,20 +1,20 @@
-"""The view: the messages that are sent instead of the history.
+"""View: the messages that Steno sends instead of the history.
 
-Rule: the client's history is never edited. For each request a new view is made, in the conversation's order: the
-instructions, always whole; for each chunk its summary and the messages it carries; copies of pinned messages; then the
-rest, byte for byte except where a stage removed something. Its chunks and masks depend only on the history and the
-store (see `select`). Every part names its messages, so that a view can be verified before it is sent (`verify`) and
-reported afterwards (`coverage_of`): each message is covered exactly once.
+Rule: the client's history is never edited. Each request gets a new view, in the conversation's order: the whole
+instructions; for each chunk its summary and the messages that it carries; copies of pinned messages; then the rest,
+byte for byte except where a stage removed something. Its chunks and masks depend only on the history and the store (see
+`planning_state`). Each part names its messages, so that Steno can verify a view before it is sent (`verify`) and report
+it afterwards (`coverage_of`): each message is covered exactly once.
 
-Some providers sign a thought over everything before it, and refuse it after anything else, such as a summary. So:
+Some providers sign the model's thinking together with the prompt before it. If that prompt changes, for example by a
+summary, they refuse the thinking. So:
 
 1. A changed view omits the thinking of finished turns. Every provider accepts that.
-2. The current turn keeps its thinking: while a model thinks, providers demand it there.
-3. If thinking was refused because something before it changed in the middle of the turn, the turn's thinking up to the
-   refused request is never sent again (`ChatRequest.thinking_from`); later thinking follows the new prefix.
-4. A model that has refused thinking (`ChatRequest.binds_thinking`) gets none after text that a stage shortens or omits
-   differently in each request of a turn, and none of the current turn after a new summary or mask: the same prefix
-   never comes again.
+2. The current turn keeps its thinking, because providers demand it while thinking is on.
+3. If the provider refuses thinking of the current turn, later requests omit the turn's thinking up to the refused
+   request (`ChatRequest.thinking_from`). Later thinking is sent: it follows the new prefix.
+4. Some models have refused thinking after a changed prefix (`ChatRequest.binds_thinking`). For these, a view omits
+   thinking after text that a stage shortens differently in each request, and all thinking after a new summary or mask.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ class Verbatim(Struct, frozen=True):
 
 
 class Carried(Struct, frozen=True):
-    """A message inside a chunk's range that is sent verbatim after the summary."""
+    """Message inside a chunk's range that is sent verbatim after the summary."""
 
     index: int
 
 
 Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"]
-"""Stage that removed something: see its module."""
+"""Action of the stage that removed something: see `mask`, `trim` and `verify`."""
 
 
 class Altered(Struct, frozen=True):
-    """A message from which something was removed."""
+    """Message from which a stage removed something."""
 
     index: int
     texts: tuple[str, ...]
-    """Remaining texts, one for each text of the message."""
+    """Remaining part of each text of the message."""
     tokens: int
     by: Alteration
     calls: tuple[tuple[int, str], ...] | None = None
-    """Remaining calls with their arguments, by position; None if unchanged."""
+    """Remaining calls, each as its position in the message and its arguments; None if the calls are unchanged."""
     media: tuple[str, ...] = ()
-    """Text instead of each media part; empty if unchanged."""
+    """Texts that replace the media parts; empty if these are unchanged."""
 
 
 class Pruned(Struct, frozen=True):
-    """The omitted messages from `start` up to `stop`, without a replacement. The answer reports them."""
+    """Messages from `start` to before `stop` that are omitted without a replacement."""
 
     start: int
     stop: int
@@ -81,14 +81,14 @@ class Pruned(Struct, frozen=True):
 
 
 class Pinned(Struct, frozen=True):
-    """A verbatim copy of a pinned message's unit; the messages themselves are omitted."""
+    """Verbatim copy of a unit with a pinned message, whose original is summarised."""
 
     start: int
     stop: int
 
 
 class Note(Struct, frozen=True):
-    """A user message written by Steno for this payload, and not stored."""
+    """User message that Steno writes for this payload and does not store."""
 
     kind: Literal["stub", "user_words", "exact_values", "state", "client_instructions"]
     text: str
@@ -96,7 +96,7 @@ class Note(Struct, frozen=True):
 
 
 class Recalled(Struct, frozen=True):
-    """A message by Steno that quotes passages of omitted or shortened messages: see `recall`."""
+    """User message by Steno that quotes passages of omitted or shortened messages: see `recall`."""
 
     messages: tuple[int, ...]
     """Positions of the quoted messages, ascending."""
@@ -112,7 +112,7 @@ Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summar
 
 
 class Conversation:
-    """One request's history. Tokens are counted on first use; a short history may not need a count."""
+    """History of one request. Tokens are counted on first use, because a short history may not need a count."""
 
     def __init__(
         self,
@@ -122,12 +122,12 @@ class Conversation:
         count: Callable[[], Costs],
         bound: int | None,
     ) -> None:
-        """`bound`: upper bound of the estimate that is known without counting; None without one."""
+        """`count`: counts the tokens. `bound`: upper bound of the estimate, known without counting; None if unknown."""
         self.bound = bound
         self.history = history = messages if isinstance(messages, History) else History(messages)
         self.instructions = history.instructions
 
-        @cache  # Shared by all copies, so that tokens are counted once.
+        @cache  # All copies share the result, so that tokens are counted once.
         def counted() -> Costs:
             costs, expired = count(), history.expired_places
             shown = [0 if i in expired else tokens for i, tokens in enumerate(costs.messages)] if expired else ()
@@ -140,11 +140,11 @@ class Conversation:
         self.chain = identity.chain_of(tenant, rest)
 
     superseded: frozenset[int] = frozenset()
-    """Positions of instructions that a newer one has replaced."""
+    """Positions of instructions that newer ones with the same beginning replaced."""
 
     def with_newest_instructions(self, limit: int) -> Conversation:
-        """Return the same history. If instructions repeat and take too much of `limit` tokens, only the newest still
-        count as instructions."""
+        """Return the same history. If repeated instructions take too much of `limit` tokens, only the newest of them
+        still count as instructions, and the others may be summarised or omitted."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
@@ -159,7 +159,7 @@ class Conversation:
         return self.count()
 
     def is_within(self, tokens: int) -> bool:
-        """Return whether the estimate is at most `tokens`, without counting if possible."""
+        """Return whether the estimate is at most `tokens`. Tokens are counted only if `bound` is larger or unknown."""
         return (self.bound is not None and self.bound <= tokens) or self.tokens <= tokens
 
     @lazy
@@ -168,7 +168,7 @@ class Conversation:
 
     @lazy
     def instruction_tokens(self) -> int:
-        """Return the tokens that no compaction can remove: instructions, tools, priming."""
+        """Return the tokens of the leading instructions, the tools and the provider's fixed additions."""
         return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
 
     @lazy
@@ -177,33 +177,33 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """Return the tokens that no stage may remove: tools, all instructions, and the last user message without
-        results in it."""
+        """Return the tokens that no stage may remove: tools, instructions, and the user's text in the last user
+        message."""
         least, question = self._least_tokens(), self.costs.question
         results = 0 if question is None else self.transcript.tokens_of(self.transcript.last_user) - question
         return least - max(0, results)
 
     @property
     def whole_floor(self) -> int:
-        """Return the tokens that no summary can remove: the floor, and the whole last user message and last unit."""
+        """Return the tokens that no summary can remove: tools, instructions, the last user message, the last unit."""
         cuts = self.transcript.cuts
         return self._least_tokens(range(cuts[-1] if cuts else 0, len(self.transcript)))
 
     def _least_tokens(self, others: Iterable[int] = ()) -> int:
-        """Return the tokens of the instructions, the last user message, and the messages `others`."""
+        """Return the tokens of tools, all instructions, the last user message, and the messages at `others`."""
         transcript = self.transcript
         kept = {*transcript.messages.instruction_places, transcript.last_user, *others} - {-1}
         return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
 
     @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
-        """Return the chain's digests at which a summary or mask may begin or end; the keys for the store."""
+        """Return the digests at which a summary or mask may begin or end: the keys in the store."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
     def with_pins(self, pins: tuple[int, ...]) -> Conversation:
-        """Return the same history with these pinned messages instead of its own; digests and counts are shared.
+        """Return a copy with these pinned messages, which stay in every payload. It shares digests and token counts.
 
-        Positions are counted after the leading instructions, ascending. Pinned messages stay in every payload.
+        Pins are positions after the leading instructions, ascending.
         """
         if pins == self.kept.pins:
             return self
@@ -213,8 +213,8 @@ class Conversation:
 
     @property
     def giving_way(self) -> tuple[Conversation, ...]:
-        """Return two copies for a payload that is too large: the first may shorten the last turn's first message, the
-        second may omit it. Empty if that is the last user message, or without a turn."""
+        """Return two copies for a payload that is too large. Stages may shorten the last turn's first message in the
+        first copy, and omit it in the second. Empty without a turn, or if that message is the last user message."""
         transcript = self.transcript
         if transcript.last_turn in (-1, transcript.last_user):
             return ()
@@ -234,12 +234,12 @@ class Conversation:
 
     @lazy
     def client_context(self) -> ClientContext:
-        """Return the client's context blocks; by default none is repeated."""
+        """Return the client's context blocks. Before `with_client_context`, no view repeats them."""
         return ClientContext(self.transcript, 0, lambda _: 1)
 
 
 class Kept(Struct, frozen=True):
-    """Kept messages of a transcript: pinned ones, the last user message, and the last turn's first message."""
+    """Messages that stay: pinned ones, the last user message, the last turn's first message, unexpired instructions."""
 
     pins: tuple[int, ...]
     units: tuple[tuple[int, int], ...]
@@ -251,7 +251,7 @@ class Kept(Struct, frozen=True):
 
 
 def kept_messages(transcript: Transcript, pins: tuple[int, ...], task: int = -1, *, is_whole: bool = True) -> Kept:
-    """`task`: the last turn's first message, -1 if it may be omitted. `is_whole`: whether no stage may change it."""
+    """`task`: last turn's first message, -1 if stages may omit it. `is_whole`: whether they must not change it."""
     units = tuple(sorted({transcript.unit_of(position) for position in pins}))
     pinned = {index for start, stop in units for index in range(start, stop)}
     unchanged = {transcript.last_user, *transcript.messages.live_places, *([task] if is_whole else ())} - {-1}
@@ -267,14 +267,14 @@ ACTIONS = (
 
 
 class View(Struct, frozen=True):
-    """The payload after the instructions, which always come first and whole."""
+    """Payload without the leading instructions, which are always sent whole."""
 
     parts: tuple[Part, ...]
     tokens: int
     without_thinking: frozenset[int] = frozenset()
-    """Positions of the messages sent without their signed thinking."""
+    """Positions of the messages that are sent without their signed thinking."""
     marks_cache: bool = False
-    """Whether a cache breakpoint is set before the last quotation."""
+    """Whether a cache breakpoint is set before the `Recalled` part that belongs to the last user message."""
 
     @property
     def chunks(self) -> tuple[SummaryChunk, ...]:
@@ -282,7 +282,7 @@ class View(Struct, frozen=True):
 
     @property
     def recalled(self) -> tuple[Recalled | Note, ...]:
-        """Return the parts that repeat something from omitted or shortened messages."""
+        """Return quotations, exact values and agent state: the parts that repeat omitted or shortened messages."""
         return tuple(
             part
             for part in self.parts
@@ -299,7 +299,7 @@ class View(Struct, frozen=True):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """Return the actions on the history, in the order of the stages."""
+        """Return the view's actions in the order of `ACTIONS`."""
         notes = {part.kind for part in self.parts if isinstance(part, Note)}
         done = {
             **self.changed,
@@ -326,7 +326,7 @@ def sent_in(part: Part) -> Sequence[int]:
 
 
 def omitted_in(conversation: Conversation, part: Part) -> range:
-    """Return the positions that a part omits: pruned messages, or a summary's range with carried messages."""
+    """Return the positions of pruned messages or of a summary's range, including its carried messages."""
     match part:
         case Summary(chunk):
             positions = conversation.chain.positions
@@ -338,7 +338,7 @@ def omitted_in(conversation: Conversation, part: Part) -> range:
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
-    """Yield the view's parts, verbatim ones message by message; with the position if it may be altered, else None."""
+    """Yield each part with its position, or None if stages cannot alter it. Verbatim parts are split into messages."""
     for part in view.parts:
         match part:
             case Verbatim(start, stop):
@@ -401,7 +401,7 @@ def covered_by(conversation: Conversation, view: View) -> int:
 
 
 def with_carried_context(conversation: Conversation, view: View) -> View:
-    """Return the view with the note that repeats omitted client context; unchanged if it has that note."""
+    """Return the view with an up-to-date note of omitted client context; the same view if its note is up to date."""
     notes = (part for part in view.parts if isinstance(part, Note))
     held = next((note for note in notes if note.kind == "client_instructions"), None)
     carried = carried_context(conversation, view.parts)
@@ -413,19 +413,19 @@ def with_carried_context(conversation: Conversation, view: View) -> View:
 
 
 def carried_context(conversation: Conversation, parts: Iterable[Part]) -> CarriedContext:
-    """Return the client context that a view of these parts has to repeat."""
+    """Return the client context that a view with these parts has to repeat."""
     reach, stands = _reach(conversation, parts)
     return conversation.client_context.carry_over(reach, stands)
 
 
 def most_carried_tokens(conversation: Conversation, parts: Iterable[Part], out: AbstractSet[int]) -> int:
-    """Return the tokens of the largest note of client context while the messages in `out` are omitted in order."""
+    """Return the maximum tokens of the note of client context while the messages at `out` are omitted one by one."""
     reach, stands = _reach(conversation, parts)
     return conversation.client_context.most_tokens(reach, max(out, default=-1) + 1, stands - out)
 
 
 def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[int]]:
-    """Return the end of the messages that a view of these parts may omit, and the positions of those that it sends."""
+    """Return the position after the last omitted message, and the positions of all sent messages."""
     parts = tuple(parts)
     reach = max((omitted_in(conversation, part).stop for part in parts), default=0)
     return reach, {index for part in parts for index in sent_in(part)}
@@ -436,12 +436,12 @@ def context_note(carried: CarriedContext) -> list[Note]:
 
 
 ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "faded", "truncated"})
-"""Stages that depend on the whole history: their texts change with each request of a turn."""
+"""Actions whose texts depend on the whole history, and may change with each request of a turn."""
 
 
 def current_turn(conversation: Conversation) -> int:
-    """Return the position of the current turn's first message, as providers count turns: a message with results never
-    begins one. -1 without a turn."""
+    """Return the position of the current turn's first message; -1 without a turn. As for providers, a message with tool
+    results never begins a turn."""
     messages = conversation.transcript.messages
     for index in reversed(range(len(messages))):
         message = messages[index]
@@ -453,8 +453,8 @@ def current_turn(conversation: Conversation) -> int:
 def without_thinking(
     conversation: Conversation, view: View | None, start: int, cost: Cost, *, is_bound: bool = False
 ) -> View | None:
-    """Return the view without the thinking of the messages before `start`; unchanged if it sends none. `view` None: the
-    whole history. `is_bound`: also without thinking after the first message that the next request may change."""
+    """Return the view without the signed thinking of messages before `start`; the same view if there is none. `view`:
+    None for the history. `is_bound`: also omit thinking after the first message that the next request may change."""
     changed, messages = view or whole(conversation), conversation.transcript.messages
     stop = _first_made_anew(conversation, changed) if is_bound else len(messages)
     sent = (i for part in changed.parts for i in sent_in(part) if messages[i].signed_thinking)
@@ -466,12 +466,12 @@ def without_thinking(
 
 
 LATEST_TURNS = 8
-"""Earlier turns whose refused thinking is looked up."""
+"""Maximum number of earlier turns for which Steno looks up refused thinking."""
 
 
 def turn_digests(conversation: Conversation) -> list[bytes]:
-    """Return the digests of the history up to the start of each of the latest turns, the current one first; none if the
-    history has no signed thinking."""
+    """Return the digest of the history through the first message of each of the latest turns, the current one first.
+    Empty if the history has no signed thinking."""
     if not conversation.history.holds_signed_thinking:
         return []
     last = current_turn(conversation)
@@ -484,8 +484,8 @@ def lacks_current_thinking(conversation: Conversation, view: View | None) -> boo
 
 
 def sent_again_from(conversation: Conversation, view: View | None) -> int:
-    """Return the position from which later requests can send the turn's thinking; 0 for all. Omitted thinking stays
-    omitted. If the view changes with every request, the thinking of its answer cannot be sent either."""
+    """Return the position from which later requests may send the turn's thinking; 0 for all of it. Omitted thinking
+    stays omitted. If the view changes with every request, the thinking of its answer is not sent either."""
     messages = len(conversation.transcript)
     if view is not None and _first_made_anew(conversation, view) < messages:
         return messages + 1
@@ -494,7 +494,7 @@ def sent_again_from(conversation: Conversation, view: View | None) -> int:
 
 def _first_made_anew(conversation: Conversation, view: View) -> int:
     """Return the position of the first message that the turn's next request may send differently; the history's length
-    without one. Whole omitted turns stay omitted until another turn begins."""
+    if there is none. Messages omitted up to the start of a turn stay omitted during the current turn."""
     turns = conversation.transcript.turn_starts
     for part in view.parts:
         match part:
