@@ -4,15 +4,15 @@
 
 1. The author of a tool result or document can write anything into it: the end of a fence or tag, and the tags that
    clients put around their user's words. But the author cannot change the text before it. So an announcement
-   ("Observation:", a mail header) applies to the end of the message, over all its parts; a fence reaches to the last
-   fence of its part, and a tag to the last tag of its name.
-2. After an announced result one part counts: the user's words instead of a result, as Cline and Roo write them.
+   ("Observation:", a mail header) applies to the rest of the message with all its parts, a fence up to the last fence
+   of its part, and a tag up to the last tag of its name.
+2. One part after an announced result counts: words of the user that Cline and Roo put in the place of a result.
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence;
    if a list follows, it is the user's own list.
 4. Lines that are quoted or indented, log lines, stack frames and JSON members are not the user's.
 5. If most user messages are results, words before a result count only between tags of the client (`<task>`).
 
-A message is judged by itself and by earlier messages, so a longer history gives the same result.
+Steno judges a message by itself and by earlier messages, so later messages do not change the result.
 
 Limits: prose pasted without a heading, fence, header or quotation marks counts as the user's words; so does a list
 under a heading, or a paste under a heading in a language that `authored_text.toml` does not have. Words between two
@@ -32,15 +32,15 @@ from app.conversation.messages import Kind, Message
 from app.conversation.tool_results import WORDINGS, ResultConfidence
 
 LONGEST_MESSAGE = 16_384
-"""Characters read of a message; of a longer one, half of these at each end."""
+"""Most characters that Steno reads of a message: of a longer message, half of them at each end."""
 LONGEST_OMISSION = 1 << 20
-"""Unread characters that are searched for an announcement; with more, the end does not count."""
+"""Most unread characters that are searched for an announcement. If there are more, the end does not count."""
 EDGE = 2_000
 """Characters at each end of a message that are tested for a result."""
 LONGEST_HEADING = 500
 
 GAP = "\0"
-"""Character instead of the unread text."""
+"""Character in place of the unread middle of a message."""
 _HIDDEN = "\ue000"
 """Replacement for each character that is not authored; positions stay the same."""
 
@@ -50,13 +50,13 @@ Span = tuple[int, int]
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
 _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
-"""Cline's "answer" counts only after a question of the assistant."""
+"""Tags of the user's words. Cline's "answer" has such words only after a question of the assistant."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
 LONGEST_TITLE, LONGEST_TITLED = 80, 200_000
-"""Most characters of a title, and of a message that may give one."""
+"""Most characters of a title, and most bytes of a message from which Steno takes a title."""
 TITLE_MESSAGES = 3
-"""First user messages that are searched for a title."""
+"""Number of user messages, from the first, that are searched for a title."""
 
 
 def _pattern(written: str) -> re.Pattern[str]:
@@ -64,7 +64,7 @@ def _pattern(written: str) -> re.Pattern[str]:
 
 
 def _line(name: str) -> re.Pattern[str]:
-    """Match a line that begins with one of these wordings, after signs of a heading or list, brackets or an emoji."""
+    """Return a pattern of lines that begin with one of `WORDINGS[name]`, perhaps after list signs or an emoji."""
     return _pattern(rf"^[ \t]*+(?:[^\w\s]{{1,8}}[ \t]{{0,4}}){{0,3}}(?:{'|'.join(WORDINGS[name])})")
 
 
@@ -80,9 +80,9 @@ _OWN_PART = _pattern(
 )
 _RESULT_TAG = _pattern(rf"<(?:{'|'.join(WORDINGS['result_tags'])})(?:\s[^<>]{{0,1000}})?>")
 _ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
-"""An element, without its content, that clients add as a separate part, such as their environment."""
+"""Element, without its content, that clients add as a separate part. An example is their environment."""
 _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
-"""A whole part by Cline or Roo; the next part is the result."""
+"""Whole part with which Cline or Roo announces that the next part is a result."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:`{3,}[^`\n]*|~{3,}[^\n]*)$")
 _FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")
@@ -94,7 +94,7 @@ _SHOWN = re.compile(f"[^{_HIDDEN}]+")
 
 
 class _Read:
-    """The joined texts of a message, as far as they are read. `parts`: the spans of texts that are not blank."""
+    """The joined texts of a message, without an unread middle. `parts`: the spans of texts that are not blank."""
 
     def __init__(self, text: str, parts: Sequence[Span]) -> None:
         self.text, self.parts = text, parts
@@ -107,7 +107,7 @@ def authored_text(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the user messages from `start` up to `stop`: the index of each, and the pieces that its sender wrote.
 
-    Earlier messages show how the client writes results, and whether the last one announced the next message.
+    Earlier messages show how the client writes results, and whether one announced a later message as a result.
     """
     users = results = 0
     is_announced = False
@@ -131,7 +131,7 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     read = _read([queued_words(text) or text for text in texts if not _CONTINUED.match(text)])
     own = _blank(read.lines, _tagged(read))
     own = _blank(own, _fenced(read, own))
-    # A client that quotes a text marks the lines that end with a line feed.
+    # Clients that quote a text mark each line up to a line feed; other line ends do not count.
     text = f"{read.text}\n"
     own = _blank(own, ((line.start(), text.index("\n", line.end())) for line in _QUOTED_LINE.finditer(own)))
     result = _first_result(read)
@@ -157,7 +157,7 @@ def is_result(texts: Sequence[str]) -> bool:
 
 
 def result_confidence(texts: Sequence[str]) -> ResultConfidence:
-    """Return the confidence that a user message is a result; in doubt it is low, as no stage may omit own words."""
+    """Return the confidence that a user message is a result: low in doubt, as no stage may omit words of the user."""
     said = without_context(texts)
     if not is_result(said):
         return ResultConfidence.NONE
@@ -188,7 +188,7 @@ def _ends_with_announcement(texts: Sequence[str]) -> bool:
 
 
 def _read(texts: Sequence[str]) -> _Read:
-    """Join and shorten the texts. The end of a long message counts only if nothing is announced before it."""
+    """Join and shorten the texts. The end of a long message counts only if the unread text announces nothing."""
     texts = [*map(_without_content, texts)]
     ends = accumulate(len(text) + 1 for text in texts)
     parts = [(end - 1 - len(text), end - 1) for text, end in zip(texts, ends, strict=True) if text.strip()]
@@ -196,7 +196,7 @@ def _read(texts: Sequence[str]) -> _Read:
     if len(text) <= LONGEST_MESSAGE:
         return _Read(text, parts)
     half, stop = LONGEST_MESSAGE // 2, len(text) - LONGEST_MESSAGE // 2
-    # A log line is recognised by its beginning.
+    # Begin with a whole line, because a log line is recognised by its beginning.
     stop = max(stop, text.find("\n", stop, stop + LONGEST_HEADING))
     omitted = stop - half
     left_out = text[half:stop].lower() if omitted <= LONGEST_OMISSION else ""
@@ -235,7 +235,7 @@ def _tagged(read: _Read) -> Iterator[Span]:
         if ends := [tag.end() for tag in (found if gap >= 0 else opened) if tag[1]]:
             yield start, ends[-1]
             continue
-        # Unclosed: inside a sentence ("List<String>") it begins nothing.
+        # An unclosed tag inside a sentence ("List<String>") begins no element.
         line = read.lines[read.lines.rfind("\n", 0, start) + 1 :].partition("\n")[0]
         is_clients = name in _CLIENT_TAGS and ("-" in name or "_" in name)
         if is_clients or line.strip() == opened[0][0] or GAP in read.lines[start:]:
@@ -243,7 +243,7 @@ def _tagged(read: _Read) -> Iterator[Span]:
 
 
 def _fenced(read: _Read, own: str) -> Iterator[Span]:
-    """Yield the spans from the first fence of a part to its last one, or to the message's end if one is unclosed.
+    """Yield the spans from the first fence of a part to its last fence, or to the message's end if a fence is unclosed.
 
     Tags may be between fences, and fences between tags: `own` is the text without tagged text.
     """
@@ -292,7 +292,7 @@ def _first_document(read: _Read) -> int:
 
 
 def _feedback(read: _Read, result: int) -> Span | None:
-    """Return the span of the user's words instead of a result, as Cline and Roo write them: "[tool] Result:", a tag.
+    """Return the span of the user's words that Cline or Roo put in the place of a result: "[tool] Result:", then a tag.
 
     The words count only where no result can be: after a tool that asks the user or reports in the client's words, and
     after a denial. Elements added by the client may follow.

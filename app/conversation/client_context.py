@@ -1,7 +1,7 @@
 """Client context: blocks that a client adds to messages in its user's name, such as the rules of a project.
 
-Some blocks are valid for the whole conversation (`CONTEXT`), some for a moment (`REMINDERS`); the user asks for none of
-them. A block counts at the beginning of a message, or after other blocks there; elsewhere it may be part of a document.
+Some blocks are valid for the whole conversation (`CONTEXT`), others for a moment (`REMINDERS`). A block counts only at
+the beginning of a message, or after other blocks there; elsewhere it may be part of a document.
 If messages are omitted, a note after the leading instructions repeats the newest block of each kind verbatim. The note
 depends on the omitted messages alone, so it stays the same between two compactions.
 """
@@ -21,14 +21,14 @@ from app.conversation.tool_results import WORDINGS
 _OPENING = """[The program that this conversation is held with put this there for the whole of it, in messages \
 that are left out here. It still holds:]"""
 CARRIED_OVER = "[instructions of the client that stay in the conversation, not shown]"
-"""Text instead of a repeated block, for the summariser."""
+"""Text that replaces a repeated block in the summariser's request."""
 
 _ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
 _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 MOST_OF_LIMIT = 0.5
-"""Share of the limit that instructions among the messages may take."""
+"""Largest share of the limit that instructions among the messages take before Steno drops superseded ones."""
 BEGINNING = 24
-"""Characters of a beginning that are compared, with all numbers taken as equal."""
+"""Characters at the beginning of instructions that are compared. All numbers count as equal."""
 _READ_CHARACTERS = 200
 
 
@@ -37,7 +37,7 @@ class ContextKind(Struct, frozen=True):
     ends: str = ""
     """End mark; empty for a block up to the end of its text."""
     members: tuple[str, ...] = ()
-    """Tags that a later block of the kind repeats only if they changed."""
+    """Tags in a block. A later block of the kind has a tag again only if its content changed."""
 
 
 def _element(name: str, *members: str) -> ContextKind:
@@ -59,7 +59,7 @@ CONTEXT = (
 """Kinds that are valid for a whole conversation, the more important first."""
 REMINDERS = (_element("system-reminder"), _element("system_reminder"))
 _KINDS = sorted((*CONTEXT, *REMINDERS), key=lambda kind: -len(kind.begins))
-"""Longest beginning first, because it may start with a shorter one."""
+"""Longest beginning first, because it may start with the beginning of another kind."""
 _BEGINNINGS = (re.sub(r"(\\\n)+", r"\\s*", re.escape(kind.begins)) for kind in _KINDS)
 _BEGINNING = re.compile(rf"\s*(?:{'|'.join(f'({beginning})' for beginning in _BEGINNINGS)})")
 _QUEUED = re.compile(rf"\s*+{WORDINGS['queued']}\s*+", re.DOTALL | re.IGNORECASE)
@@ -70,14 +70,14 @@ class ContextBlock(Struct, frozen=True):
 
     kind: ContextKind
     index: int
-    """Position of its message."""
+    """Index of the message with the block."""
     place: int
-    """Index of its text in the message."""
+    """Index of the text with the block in the message."""
     text: str
 
     @property
     def replaces(self) -> Iterator[tuple[ContextKind, str]]:
-        """Yield the parts of older blocks that it replaces: each member that it names, and everything else."""
+        """Yield the parts of older blocks that this one replaces: kind and tag. An empty tag means the rest."""
         return ((self.kind, tag) for tag in ("", *self.kind.members) if tag in self.text)
 
 
@@ -88,7 +88,7 @@ def queued_words(text: str) -> str | None:
 
 
 def without_context(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts without the blocks at their beginning; blank ones are omitted."""
+    """Return the texts without the blocks at their beginning. Blank texts are omitted."""
     own = (queued_words(text) or text for text in texts)
     behind = (text[max((end for *_, end in _leading(text)), default=0) :] for text in own)
     return tuple(text for text in behind if text.strip())
@@ -138,13 +138,13 @@ class CarriedContext(Struct, frozen=True):
     left_out: tuple[ContextBlock, ...] = ()
     """Blocks that do not fit into the note."""
     text: str = ""
-    """Text; empty without blocks."""
+    """Text of the note; empty without blocks."""
     tokens: int = 0
 
 
 class ClientContext:
     def __init__(self, transcript: Transcript, room: int, cost: Callable[[Message], int]) -> None:
-        """Limit each note to `room` tokens."""
+        """Each note has at most `room` tokens. `cost` returns the tokens of a message."""
         self._transcript = transcript
         self._room = room
         self._cost = cost
@@ -160,8 +160,8 @@ class ClientContext:
 
     @lazy
     def places(self) -> Mapping[int, frozenset[int]]:
-        """Return the indexes of texts with blocks, by message. No stage may shorten these texts, except blocks larger
-        than a note."""
+        """Return the indexes of texts with blocks that fit into a note, by message. No stage may shorten these
+        texts."""
         places: dict[int, frozenset[int]] = {}
         for block in self._blocks:
             if self._cost(own_message(block.text)) <= self._room:
@@ -169,7 +169,7 @@ class ClientContext:
         return places
 
     def carry_over(self, reach: int, sent: Container[int]) -> CarriedContext:
-        """Return the note of a view that sends, of the first `reach` messages, only those in `sent`."""
+        """Return the note for a view that has only the messages `sent` of the first `reach` messages."""
         newest = {part: block for part, block in self._parts if block.index < reach}
         gone = tuple(dict.fromkeys(block for block in newest.values() if block.index not in sent))
         if gone not in self._notes:
@@ -178,12 +178,12 @@ class ClientContext:
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
         """Return the tokens of the largest note for any reach from `least_reach` to `reach`. The note at `reach` may be
-        smaller: its newest block may be in a sent message."""
+        smaller than others, because its newest block may be in a sent message."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """Return a message for the summariser, without blocks that the note repeats, now or in newer versions."""
+        """Return a message for the summariser in which `CARRIED_OVER` replaces blocks of the kinds in the note."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):
@@ -206,17 +206,17 @@ _NUMBER = re.compile(r"\d+")
 
 
 def superseded_places(history: History) -> frozenset[int]:
-    """Return the indexes of instructions among the messages that are followed by one with the same beginning.
+    """Return the indexes of instructions among the messages that are followed by others with the same beginning.
 
-    Some clients send passages for each question as a system message. Instructions stay in every payload, so these would
-    fill the window.
+    Some clients send passages for each question as a system message. All instructions stay in every payload, so such
+    messages would fill the window.
     """
     newest = {_beginning(history[place]): place for place in history.instruction_places}
     return frozenset(history.instruction_places) - frozenset(newest.values())
 
 
 def without_superseded(history: History, superseded: frozenset[int]) -> History:
-    """Return the history without these instructions: summaries may replace them, but quote nothing of them."""
+    """Return the history with these instructions as sealed messages: summaries may replace but never quote them."""
 
     def messages() -> Iterator[Message]:
         for place, message in enumerate(history):

@@ -45,11 +45,11 @@ class Identity:
         return digest
 
     def tenant(self, credential: bytes) -> str:
-        """Return the key of a tenant's data, which everything stored carries. It does not reveal the credential."""
+        """Return the key under which a tenant's data are stored. It does not reveal the credential."""
         return self.digest(b"tenant", credential).hex()
 
     def person(self, *names: str) -> str:
-        """Return the key of a person's data, for a person with names but no secret."""
+        """Return the key of a person's data, for a person who is identified by names and not by a credential."""
         return self.digest(b"person", *(name.encode("utf-8", "surrogatepass") for name in names)).hex()
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
@@ -57,8 +57,8 @@ class Identity:
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
 
     def chain_of(self, tenant: str, history: History) -> Chain:
-        """Return the chain over a history. The history caches the chain of its latest tenant, so a known beginning is
-        not computed again."""
+        """Return the chain over a history. The history caches the chain for its latest tenant, so that only the
+        digests of new messages are computed."""
         kept: _Chained | None = history.chained
         is_own = kept is not None and kept.tenant == tenant and kept.identity is self
         chain = kept.chain if kept is not None and is_own else self.chain(tenant, ())
@@ -104,7 +104,7 @@ LONGEST_NAME = 256
 """Characters of a conversation's name."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""Most positions looked up, from the end; a client that adds more between two requests gets a new conversation."""
+"""Most positions looked up, from the end. If a client adds more in one request, it gets a new conversation."""
 
 
 class Head(Struct, frozen=True):
@@ -151,7 +151,7 @@ def heads_of(transcript: Transcript, chain: Chain) -> Heads:
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """Yield the digests that an earlier request may have left, the deepest and likeliest first."""
+    """Yield the digests that an earlier request may have left, the last position first: it is the likeliest."""
     messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
     for end in range(len(messages), 0, -1):
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].begins_turn:
@@ -164,7 +164,7 @@ def recognise(
     transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]
 ) -> Recognition:
     """Return the conversation of the deepest known head, if it is at most one turn behind the conversation's tip;
-    otherwise a new one.
+    otherwise a new conversation.
 
     An unknown history gets an id from its own digest, so that all replicas agree. A fork of an older branch gets an id
     that also depends on random bytes (`fresh`).

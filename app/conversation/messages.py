@@ -21,15 +21,15 @@ class Kind(Enum):
     """Purpose of a message, decided by the codec of its format; not every format shows it in the role."""
 
     INSTRUCTIONS = auto()
-    """Instructions by the model's operator, anywhere in the history: never summarised, cut or omitted."""
+    """System or developer instructions, anywhere in the history. Steno never summarises, cuts or omits them."""
     USER = auto()
-    """A user message. It may hold results, too, where the format has them in user messages."""
+    """A user message. In formats that put tool results into user messages, it may have results, too."""
     CLIENT = auto()
-    """A message in the user's name that is only from the client program: it begins no turn. See `client_context`."""
+    """A message in the user's name that the client program wrote. It begins no turn. See `client_context`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """A message of tool results; other texts in it are the client's. The history may also classify a user message that
-    reads like a result: see `ResultConfidence`."""
+    """A message of tool results. The client program wrote any other texts in it. A user message that reads like a
+    result may get this kind: see `ResultConfidence`."""
     OTHER = auto()
     """A message with a role unknown to the format."""
 
@@ -41,7 +41,7 @@ class ToolCall(Struct, frozen=True):
     arguments: str
     """Arguments as the model wrote them: often, but not always, a JSON object."""
     kept: bool = False
-    """True if the provider has another id of its own for the call, besides the one in its result."""
+    """True if the call has a second id, by which the provider knows it, besides the id in its result."""
 
 
 class Caller(NamedTuple):
@@ -76,7 +76,7 @@ class Media(Struct, frozen=True):
     name: str = ""
     """Name of a file, given by its sender."""
     bound: bool = False
-    """True if text may not replace it."""
+    """True if the provider accepts no text in its place."""
 
 
 class Result(Struct, frozen=True):
@@ -90,28 +90,28 @@ class Message(Struct, frozen=True, weakref=True):
 
     kind: Kind
     role: str
-    """Role in the request. It only decides the token cost and how the message is quoted."""
+    """Role in the request. Only the token cost and quotations of the message depend on it."""
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes
-    """Keyed digest of its canonical form, not chained: equal messages have equal digests."""
+    """Keyed digest of the canonical form of this message alone: equal messages have equal digests."""
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
     """Call ids of its results; an empty id for a result that names no call."""
     callers: tuple[Caller | None, ...] = ()
-    """Call of each of `answers`, set by the history; None for a result without a call."""
+    """Position of the call for each of `answers`, set by the history; None for a result without a call."""
     owners: tuple[int, ...] = ()
-    """Index in `answers` for each of `texts`, -1 for a text that is no result; empty if all belong to the first."""
+    """Index in `answers` for each of `texts`, -1 for other texts than results; empty if all belong to the first."""
     failed: tuple[int, ...] = ()
-    """Indexes in `answers` of the calls that the client marks as failed."""
+    """Indexes in `answers` of the results that the client marks as failed."""
     settled: tuple[ToolCall, ...] = ()
     """Calls that the provider itself has answered: the client sends no result."""
     media: tuple[Media, ...] = ()
     thoughts: tuple[str, ...] = ()
-    """Reasoning in the history: text for its model, which is never changed or quoted."""
+    """Texts of the model's reasoning, which Steno never changes or quotes."""
     sealed: bool = False
-    """True if it is signed or encrypted as a whole: it is sent unchanged or not at all, and never quoted."""
+    """True if it is signed or encrypted as a whole. Steno sends it unchanged or not at all, and never quotes it."""
     signed_thinking: bool = False
     """True if the provider signed some of its thoughts: see `without_thinking` in `compaction/view`."""
     bound: bool = False
@@ -123,7 +123,7 @@ class Message(Struct, frozen=True, weakref=True):
     passed_on: tuple[int, ...] = ()
     """Indexes in `texts` of results and documents, which its sender did not write."""
     beside: tuple[int, ...] = ()
-    """Indexes in `texts`, for a message of results, of texts that are no results."""
+    """Indexes of texts that are no results, in a message of kind `RESULT`."""
     result_confidence: ResultConfidence = ResultConfidence.NONE
     """Confidence that a user message without marked results is a result."""
     continues: bool = False
@@ -175,8 +175,8 @@ class Message(Struct, frozen=True, weakref=True):
 def own_message(text: str) -> Message:
     """Return a message by Steno, such as a note or stub, in the user's role.
 
-    Models read it there without taking it for an order of the operator, which a summary of tool results must never
-    become. Providers of all formats accept a user message anywhere.
+    In this role models do not take it for an order of the operator, which a summary of tool results must never become.
+    All formats accept a user message anywhere.
     """
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
@@ -188,9 +188,9 @@ _CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
     """Messages in order, with properties derived from them, which a longer history reuses.
 
-    A user message begins a turn, unless the assistant was still at work: after results, or in one message with them, it
-    only adds to the current turn. After an assistant message, some user texts are tool results (`ResultConfidence`);
-    texts that may be results continue the turn, and remain the user's.
+    A user message begins a turn, except after tool results or together with them: the assistant was still at work, so
+    the message continues the turn. A user message after an assistant message may be a tool result in text (see
+    `ResultConfidence`). If that is uncertain, it stays a user message, but continues the turn.
     """
 
     def __new__(cls, messages: Iterable[Message] = ()) -> Self:
@@ -202,7 +202,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
     chained: Any = None
     """Chain cached by `Identity`; valid for every history that begins with this one."""
     counted: Any = None
-    """Counts cached by the estimator, likewise."""
+    """Counts cached by the estimator; valid as `chained` is."""
 
     def grown(self, new: Sequence[Message]) -> History:
         """Return this history extended by the new messages."""
@@ -235,7 +235,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     @lazy
     def instructions(self) -> tuple[Message, ...]:
-        """Return the instructions at the start; a format puts those from outside the messages first."""
+        """Return the leading instructions. A format puts instructions from outside of the messages first."""
         end = next((i for i, message in enumerate(self) if message.kind is not Kind.INSTRUCTIONS), len(self))
         return tuple(self[:end])
 
@@ -316,7 +316,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return reduce(or_, map(_held_by, self), 0)
 
     def _units_of(self, longer: History) -> tuple[int, ...]:
-        """Return the starts of a longer history's units; the last unit here may continue in it."""
+        """Return the starts of a longer history's units; the last unit of this history may continue there."""
         starts = self.unit_starts
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -326,7 +326,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
 def _in_turn(messages: Iterable[Message], before: History | None) -> list[Message]:
     """Return the messages, classified by the messages before them."""
-    last: Message | None = None  # Latest message that shows whose move it is; None before the first turn.
+    last: Message | None = None  # Latest message that shows if the assistant is at work; None before the first turn.
     if before is not None and (rest := before.rest).turn_starts:
         last = next(message for message in reversed(rest) if message.kind in _AT_WORK or message.begins_turn)
     placed: list[Message] = []
@@ -339,7 +339,7 @@ def _in_turn(messages: Iterable[Message], before: History | None) -> list[Messag
 
 
 def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]:
-    """Return the messages with the calls of their results."""
+    """Return the messages with `callers` set for their results."""
     if not any(message.answers for message in messages):
         return messages
     start = len(before)
@@ -387,7 +387,7 @@ _AT_WORK = frozenset({Kind.ASSISTANT, Kind.RESULT})
 
 
 def _behind(last: Message, message: Message) -> Message:
-    """Classify a user message after `last`, the latest message that shows whose move it is."""
+    """Classify a user message after `last`, the latest message that shows whether the assistant is at work."""
     if message.continues or last.kind is Kind.USER:
         return message
     if message.result_confidence is ResultConfidence.NONE:
@@ -469,7 +469,7 @@ class Transcript:
         return tuple(sorted({*inside, *(index for index in self._split_question(end) if start <= index < stop)}))
 
     def released(self, held: Iterable[int], end: int) -> list[int]:
-        """Return the carried positions in `held` that a fold up to `end` need not carry."""
+        """Return the positions in `held` that a compaction up to `end` need not carry."""
         stays = frozenset(self.carried(0, len(self), end))
         return [index for index in held if index not in stays]
 
@@ -514,7 +514,7 @@ class Transcript:
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
 
     def call_text(self, index: int) -> str:
-        """Return the names and arguments of the calls that a result answers, or the text with the call."""
+        """Return names and arguments of the calls that a result answers, or the end of the text with the call."""
         message = self.messages[index]
         if message.is_result_text:
             return self.messages[index - 1].text[-CALL_CHARACTERS:] if index else ""
@@ -568,5 +568,5 @@ def calls_of(messages: Sequence[Message], index: int) -> list[ToolCall | None]:
 
 
 def tool_name(messages: Sequence[Message], index: int) -> str:
-    """Return the tool of a result, named by its call or by the result itself; empty if neither names one."""
+    """Return the name of a result's tool from its call, else from the result; empty if neither has one."""
     return next((call.name for call in calls_of(messages, index) if call and call.name), messages[index].name)

@@ -1,8 +1,8 @@
 """Quoting: text of a conversation inside a text by Steno, so that neither can be taken for the other.
 
-A heading or mark by Steno is `<`, then a fence: eight digits (hexadecimal in earlier releases). Language models read
-it, and also read imitations. So a fence is recognised in any case, in similar letters, and with blanks or invisible
-characters between its digits.
+Steno's headings begin with `<` and a fence, its marks with `<`, a word and a fence. A fence is eight digits, in earlier
+releases hexadecimal ones. Language models also follow imitations, so Steno recognises a fence in any case, in similar
+letters, and with blanks or invisible characters between its digits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from unicodedata import category, normalize
 
 LONGEST_WORD = 64
 MARKS = ("notes", "values", "words", "recalled", "work")
-"""Words at the start of Steno's marks; each pair of marks encloses a text of that kind."""
+"""Words of Steno's marks. A pair of marks encloses a text of this kind."""
 WORD_MARKS = frozenset("-.:/@+")
 
 _BREAKS = "\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
@@ -98,7 +98,7 @@ def word(name: str) -> str:
 
 
 def marked(mark: str, text: str, fence: str) -> str:
-    """Return the text between two marks of a kind from `MARKS`, which the text itself cannot contain."""
+    """Return the text between two marks of a kind from `MARKS`, which `quoted` escapes in the text itself."""
     return f"<{mark} {fence}>\n{quoted(text, fence)}\n</{mark} {fence}>"
 
 
@@ -107,7 +107,7 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Return the text with all lines but the first indented: only Steno's own text begins a line."""
+    """Return the text with all lines but the first indented, so that only Steno's own text begins a line."""
     return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
 
 

@@ -194,7 +194,7 @@ def because(code: Code, detail: str = "") -> Reasons:
 
 
 def joined(reasons: Iterable[Reason]) -> str | None:
-    """Join the reasons in one line without duplicates; faults of the payload follow a colon. None without any."""
+    """Join the reasons in one line without duplicates; faults of the payload follow a colon. None without reasons."""
     unique = dict.fromkeys(reasons)
     parts = ([each for each in unique if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
     return ": ".join(", ".join(each.text for each in part) for part in parts if part) or None
@@ -235,7 +235,7 @@ _FAULT = "This is the provider's own trouble: add summary.fallbacks to be indepe
 
 
 def hint_for(why: Reasons) -> str | None:
-    """Return the advice for the first reason that has some."""
+    """Return the advice for the first reason for which there is advice."""
     return next((remedy for reason in why if (remedy := _remedy(reason)) is not None), None)
 
 

@@ -1,7 +1,7 @@
 """Secrets: keys, tokens, passwords and private keys, which are removed from a text before it is stored.
 
-Most texts contain none, so `secrets.toml` gives each pattern hints, and a pattern is matched only where a hint occurs.
-A value that is only known as a secret by its name must also look random: a variable is no password.
+Most texts contain no secret, so `secrets.toml` has hints for each pattern, and Steno tries a pattern only at a hint. If
+only its name suggests that a value is a secret, the value must also look random: a variable is no password.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def without_secrets(text: str) -> str:
 
 
 def _places(text: str) -> Iterator[tuple[int, int]]:
-    # The only letter whose lower case is longer: positions must be the same in both texts.
+    # This is the only letter whose lower case is longer. Positions must be the same in both texts.
     lowered = text.replace("\u0130", "I").lower()
     for hints, pattern in _RULES:
         read = lowered if pattern.flags & re.IGNORECASE else text

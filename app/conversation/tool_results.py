@@ -8,8 +8,8 @@ Rules for pairing (`CallPairing`):
 1. A result with the id of a call answers that call: the first unanswered one in the latest batch that has the id.
 2. A result without an id, or with an unknown one, answers by name: an unanswered call of the same tool. Some adapters
    send the tool's name as the id.
-3. Otherwise a result without an id answers the first unanswered call. So does one with an unknown id, if the call has
-   no id.
+3. Otherwise a result without an id answers the first unanswered call. A result with an unknown id answers the first
+   unanswered call without an id.
 
 A batch is all calls without a result or a user message between them: the model made them at once. Rules 2 and 3 use the
 latest batch alone. A further result, when all calls are answered, belongs to the call of the previous result.
@@ -42,7 +42,7 @@ class ResultConfidence(Enum):
 
 
 def calls_in_text(texts: Sequence[str]) -> bool:
-    """Whether an assistant message ends with a tool call that is written as text."""
+    """Return whether an assistant message ends with a tool call that is written as text."""
     return _CALL.search("\n".join(texts)[-CALL_CHARACTERS:]) is not None
 
 
@@ -66,11 +66,11 @@ class CallPairing:
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls of the latest batch with the id. Answered ones are removed, except the last."""
+        """Calls by id, of the latest batch that has the id. Answered calls are removed, except the last call."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}
-        """Calls of the latest batch, in order."""
+        """Unanswered calls of the latest batch, in order."""
         self._is_closed = True
         """True if the next call begins a batch."""
         self._latest: CallPosition | None = None
