@@ -259,7 +259,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes, callers_header: 
 
 
 def _refuse_fatal(findings: Iterable[Finding], *, reports: bool) -> None:
-    """Log problems if `reports`. Raises `ConfigurationError` for the first one that prevents the start."""
+    """Log problems if `reports`. Raises `ConfigurationError` for the first problem that prevents the start."""
     for finding in findings:
         if finding.state == "fatal":
             raise ConfigurationError(finding.sentence)

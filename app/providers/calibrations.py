@@ -1,4 +1,4 @@
-"""Calibrations: a process uses a sample at once, and shares it with the other replicas within seconds."""
+"""Calibrations of estimates. A process uses a sample at once, and shares it with other replicas within seconds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""A calibration with this many samples learns from one sample a second. Learning may take half a millisecond."""
+"""A calibration with this many samples learns from at most one a second: each takes up to half a millisecond."""
 PAUSE_SECONDS = 1.0
 
 
@@ -76,7 +76,7 @@ class Calibrations:
         return monotonic() >= self._rests.get(key, 0.0) and len(key.model) <= LONGEST_MODEL
 
     def learn(self, key: CalibrationKey, sample: Sample) -> None:
-        """Learn from a sample, without waiting. The sample works at once, and is stored within about a second."""
+        """Learn from a sample, without waiting. It has effect at once, and is stored within about a second."""
         if not self.is_due(key):
             return
         before = self.of(key)
@@ -98,7 +98,7 @@ class Calibrations:
             self._unstored += 1
 
     async def start(self) -> None:
-        """Load the stored calibrations, waiting at most a second. Then exchange samples in the background."""
+        """Load the stored calibrations, for at most a second. Then exchange samples in the background."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LOAD_SECONDS):
                 await self._exchange()

@@ -90,7 +90,7 @@ CONTEXT_NAMES = (
 INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens", "inputTokenLimit")
 OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionTokens", "outputTokenLimit")
 HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
-"""Members of an entry that may be objects which contain the names above."""
+"""Members of an entry that may be objects with the members named above."""
 LITELLM_CREATED = 1_677_610_602
 """Value of `created` that LiteLLM gives every model."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
@@ -188,7 +188,7 @@ class ModelListings:
     async def wait_for_first(self, tenant: str, headers: Headers) -> None:
         """Wait at most a second for the first listing.
 
-        `headers` are the client's. If the provider wants a key, Steno asks with their credentials, and stores none.
+        `headers` are the client's. If the provider wants a key, Steno sends their credentials, and does not store them.
         """
         if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
             self._ask(credentials, tenant)
@@ -323,7 +323,7 @@ class ListingReader:
         return replace(listing, any_name=announced(loaded), changes=True)
 
     async def _litellm(self, listing: ModelListing, headers: Headers) -> ModelListing:
-        """A name may have several deployments, any of which may answer: use their smallest window."""
+        """Use the smallest window of a name's deployments, because any of them may answer."""
         windows = dict(listing.models)
         for entry in _entries(await self._read("/v1/model/info", headers), "data"):
             name, window = _name(entry, "model_name"), announced(entry)
@@ -333,7 +333,7 @@ class ListingReader:
         return replace(listing, models=windows)
 
     async def _gemini(self, listing: ModelListing, headers: Headers, path: str) -> ModelListing:
-        """Gemini's native API expects the key in another header. Add each model also without the prefix `models/`."""
+        """Ask Gemini's native API, which expects the key in another header. List each model also without `models/`."""
         headers = [
             (b"x-goog-api-key", value.removeprefix(b"Bearer ")) if name == b"authorization" else (name, value)
             for name, value in headers

@@ -26,7 +26,7 @@ UNSPOKEN_SECONDS = 3600.0
 """Time for which Steno remembers that a format's path is missing: the server's next release may have it."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
-"""Largest request in bytes, by the end of the host's name, for hosts that accept less than the models' vendors."""
+"""Largest request in bytes, by the end of the host's name, for hosts with lower limits than the models' vendors."""
 
 
 class StreamedUsage(Enum):

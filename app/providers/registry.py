@@ -1,8 +1,8 @@
 """The bundled registry: windows and list prices of the vendors' own models (`data/models.json`).
 
 The setting `models` overrides the registry. The package genai-prices cannot replace it (2026-11-29): the package priced
-133 of 165 recorded answers right, this table all 165. The package has no fees for searches and regions, no tuned
-models, older prices, and no window for 1,511 of 1,901 known names.
+133 of 165 recorded answers right, this table all 165. The package has older prices, no fees for searches and regions,
+no tuned models, and no window for 1,511 of 1,901 known names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", 
 """Parts of a name that mark a different model with another window."""
 _SEPARATORS = re.compile(r"[-@:/.]")
 _RELEASE = re.compile(r"(?:[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{6}|\d{3,4}|latest))?(?:-v\d+)?(?::\w+)?$")
-"""Date, tag or version at the end of a name: a release of the same model, with the same price."""
+"""Date, tag or version at the end of the name of a release, which has the model's price."""
 _TUNED = re.compile(r"ft:(?P<base>[^:]+)(?::.*)?", re.IGNORECASE)
 """Names of OpenAI models that a customer fine-tuned."""
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
@@ -114,7 +114,7 @@ def day_of_list_prices() -> date:
 
 
 def tariff(asked: str, answered: str = "") -> Tariff | None:
-    """Return the list prices of the model that answered, or if they are unknown, of the requested one.
+    """Return the list prices of the model that answered, or if they are unknown, of the requested model.
 
     An answer does not name the host. If the requested name does, and the host has its own prices for the model, return
     the host's prices.

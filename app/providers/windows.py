@@ -60,8 +60,7 @@ class Windows:
         clock: Callable[[], float] = monotonic,
         default_headers: Headers = (),
     ) -> None:
-        """`guess` is the window of an unknown model. `default_headers` are sent with requests for the list of
-        models."""
+        """`guess`: window of an unknown model. `default_headers` are sent with requests for the list of models."""
         self._models = models
         self._guess = guess
         self._store = store
@@ -94,9 +93,9 @@ class Windows:
     ) -> Window:
         """Return the model's window, from facts that the tenant may know.
 
-        `guess` is the window of an unknown model in the conversation's policy (None for a summariser's model). `asked`
-        is the window that the request's headers ask for. A limit learnt with `asked` applies only to requests with the
-        same value.
+        `guess` is the window of an unknown model in the request's preset; None for the usual preset. `asked` is the
+        window that the request's headers ask for. A limit learnt with `asked` applies only to requests with the same
+        value.
         """
         window, name = self._unlearnt(model, asked, guess), _limit_key(model, asked)
         own, confirmed = self._limits.own(tenant, name), self._limits.confirmed(name)
@@ -158,7 +157,7 @@ class Windows:
         """Keep the limit of a refusal for a day, or a smaller limit that the tenant has learnt before.
 
         `output` is the output cap of the refused request. A smaller limit probably limits the output, and is ignored.
-        `is_measured`: the limit is the size of an answered prompt and its answer, or a smaller prompt was answered.
+        `is_measured`: the limit is the size of a prompt plus its answer, or the provider answered a smaller prompt.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
         if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:

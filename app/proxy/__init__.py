@@ -1,1 +1,1 @@
-"""Proxy: chat requests pass router, endpoint, request, recovery and reply; all other requests pass passthrough."""
+"""Proxy: chat requests pass router, endpoint, request, recovery and reply, other requests only some of them."""

@@ -132,7 +132,7 @@ class Authenticator:
     allow_unauthenticated: bool | Literal["loopback"]
     trusted_proxies: Sequence[Network]
     header: bytes | None = None
-    """Name of `clients.header`."""
+    """Name of the header in `clients.header`."""
     tenant: str | None = None
     """Value of `clients.tenant`."""
     operator_pays: bool = False
@@ -161,7 +161,7 @@ class Authenticator:
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Return `clients.header`'s value; None if missing or without letter or digit. Raises `InvalidCredentials`."""
+        """Return `clients.header`'s value; None if it has no letter or digit. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None

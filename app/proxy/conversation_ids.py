@@ -57,9 +57,9 @@ HEADERS = (
 )
 """Headers that name the conversation, by precedence: Steno's own, then the session headers of known tools."""
 HEAD_BYTES = 200
-"""Estimated memory of a cached head with its digest."""
+"""Estimated bytes of a cached head with its digest."""
 TIP_BYTES = 250
-"""Estimated memory of a cached tip with its tenant and conversation id."""
+"""Estimated bytes of a cached tip (a conversation's deepest head) with its tenant and conversation id."""
 _HEADER_SET = frozenset(HEADERS)
 _decode_name = msgspec.json.Decoder(str | None).decode
 

@@ -237,7 +237,7 @@ class ChatEndpoint:
             exchange.record.refused(answering)
 
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
-        """Send other payloads in place of a refused one. Return the attempt whose answer the client gets."""
+        """Send other payloads in place of a refused payload. Return the attempt whose answer the client gets."""
         changed = None
         with tolerated("a request was not prepared", refused.request):
             changed = await choose_recovery(exchange, refused)

@@ -80,7 +80,7 @@ class Services:
     limits: LimitSettings
     events: EventSettings
     base_model: Callable[[str], str]
-    """Return the model whose token rules and limits apply to a given model."""
+    """Function that returns the model whose token rules and limits apply to a given model."""
     keeps_messages: bool
     sampler: Sampler
     tracer: Tracer | None

@@ -27,7 +27,7 @@ from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
 LONGEST_REASON = 1_000
 """Maximum characters of a reason in a header and in the store."""
 MISJUDGED = 4
-"""Steno learns no limit from a refusal with a number of more than this many times the prompt's estimated tokens."""
+"""Steno learns no limit from a refusal whose number is above this many times the estimated prompt."""
 
 
 def learn_status(attempt: Attempt, status: int) -> None:
@@ -44,7 +44,7 @@ def learn_status(attempt: Attempt, status: int) -> None:
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
-    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn. Ignore 0."""
+    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn; 0: do nothing."""
     turns = turn_digests(request.conversation)
     if messages and turns:
         request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turns[0], messages)

@@ -249,7 +249,7 @@ class Caches:
         self, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None = None
     ) -> Cache[K, V]:
         """Make a cache; several caches may have one name. `size` returns the bytes of a key and its value. `pushed_out`
-        is called, under the lock, with entries that are pushed out, not with removed ones."""
+        is called, under the lock, with entries that are pushed out, not with removed entries."""
         made = Cache(self, name, size, pushed_out)
         self._all.append(made)
         return made
@@ -259,7 +259,7 @@ class Caches:
         return sum(cache.held_bytes for cache in self._all if cache.name == name)
 
     def make_room(self) -> None:
-        """Push out the least recently used entries. The most recent one stays, however large it is."""
+        """Push out the least recently used entries. The most recent entry stays, however large it is."""
         for _ in range(min(MOST_AT_ONCE, len(self.sizes) - 1)):
             if self.held_bytes <= self.most_bytes:
                 return

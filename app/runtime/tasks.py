@@ -151,7 +151,7 @@ class Work:
 
 
 def keep_heap_small() -> None:
-    """Set the limits above. Call it before other threads start."""
+    """Set the limits `LARGE`, `KEPT` and `ARENAS`. Call it before other threads start."""
     if (tune := _c_function("mallopt", c_int, c_int)) is not None:
         tune(_MMAP_THRESHOLD, LARGE)
         tune(_TRIM_THRESHOLD, KEPT)

@@ -49,7 +49,7 @@ class CalibrationKey(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Id of the row: a digest of the key, so every replica computes the same one."""
+        """Id of the row: a digest of the key, so every replica computes the same id."""
         parts = (self.upstream, self.model, self.formula, str(self.tools), self.tenant)
         joined = "\0".join(parts).encode(errors="surrogatepass")
         return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()
@@ -74,7 +74,7 @@ class LearnedWindow(Struct, frozen=True):
 async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
-    """Return at most 10,000 calibrations of all tenants, the most recently changed first; with None, of any age."""
+    """Return at most 10,000 calibrations of all tenants, the last changed first. None: changed at any time."""
     rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
     if changed_within_seconds is not None:
         since = read_once(now_ms() - round(changed_within_seconds * 1000))

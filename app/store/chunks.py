@@ -112,7 +112,7 @@ async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[s
 async def commit_chunks(
     connection: AsyncConnection, lease: Lease, chunks: Sequence[SummaryChunk]
 ) -> list[SummaryChunk] | None:
-    """Store the chunks if the lease is valid. Return the stored chunk of each range, which may be an earlier one.
+    """Store the chunks if the lease is valid. Return the stored chunk of each range, which may be an earlier chunk.
 
     Return None if the lease is lost, or if a child of a fold was corrected or deleted meanwhile. Idempotent; needs a
     transaction.

@@ -100,7 +100,7 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
     """Digests by which the next request will be recognised, each with its turn."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
-        """Merge this state with a later one. Keep the newest `MOST_HEADS` heads, the newest last."""
+        """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last."""
         new = dict(later.heads)
         heads = ((digest, turn) for digest, turn in self.heads if digest not in new)
         return replace(
@@ -247,8 +247,8 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
 
 
 def _upsert_heads(connection: AsyncConnection) -> Insert:
-    """Upsert heads. If two conversations share a history, the conversation that was created later has the head,
-    whichever is written first."""
+    """Upsert heads. If two conversations share a history, the conversation that was created later has the head, in
+    whatever order they are written."""
     statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(
@@ -426,8 +426,7 @@ async def bind_pins(
 async def set_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, positions: Sequence[int]
 ) -> list[Pin] | None:
-    """Replace the pins, and return the new, unbound ones; None if the conversation is unknown. Needs a
-    transaction."""
+    """Replace the pins, and return the new, unbound pins; None if the conversation is unknown. Needs a transaction."""
     known = await connection.execute(
         select(conversations.c.id)
         .where(owned(conversations, tenant, id=conversation_id))

@@ -50,7 +50,7 @@ PATIENT_LOCK_SECONDS = 4.0
 """Longest wait for a lock in a transaction opened with `patient`. By then PostgreSQL has ended the transactions of dead
 processes (after 3 s), but has not yet cancelled the waiting statement (after 4.5 s)."""
 QUEUE_SECONDS = 2.0
-"""Longest wait without `patient` for earlier writers of this process. SQLite only."""
+"""Longest wait of a transaction without `patient` for earlier writers of this process. SQLite only."""
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
@@ -144,7 +144,7 @@ def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the error means that a database cannot be used now, after it has worked. A missing right counts, too."""
+    """Whether a database that has worked before cannot be used now. A wrong password and a missing right count, too."""
     return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
 
 
@@ -546,7 +546,7 @@ class Guard:
             await asyncio.wait({self._probing})
 
     async def abandoned_calls(self, seconds: float) -> None:
-        """Wait at most `seconds` for abandoned calls. Calls that hang end when their connections are cut."""
+        """Wait at most `seconds` for abandoned calls. Calls that hang end when their connections are terminated."""
         if self._abandoned:
             await asyncio.wait(set(self._abandoned), timeout=seconds)
 

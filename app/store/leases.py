@@ -140,7 +140,7 @@ async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
 
 
 async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_id: str | None = None) -> None:
-    """Revoke the leases of a conversation, or of all of the tenant's: compactions under way cannot commit any more."""
+    """Revoke the leases of a conversation, or of a whole tenant, so that running compactions cannot commit."""
     own = leases.c.tenant == tenant
     if conversation_id is not None:
         own = and_(own, leases.c.conversation_id == conversation_id)

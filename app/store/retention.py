@@ -44,7 +44,7 @@ PAUSE_SECONDS = 0.1
 """Pause between two transactions."""
 ROWS = 500
 REMOVED_ROWS = 100
-"""Rows that retention deletes in one transaction: a conversation also has rows in other tables."""
+"""Rows that retention deletes in one transaction. A conversation also has rows in other tables."""
 TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 # Erasure follows the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}

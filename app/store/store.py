@@ -57,11 +57,11 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 """Longest pause between attempts to connect at the start. Each pause is twice as long as the last."""
 COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
-"""Earliest times of the attempts to commit, in seconds after the first attempt. A failover takes twenty seconds or
-more."""
+"""Earliest times of the attempts to commit, in seconds after the first attempt. The last attempts are for a failover,
+which takes twenty seconds or more."""
 COMMIT_TRY_SECONDS = 1.7
 POLL_SECONDS = 0.25
-"""Time between two checks by a request that waits for another one's compaction."""
+"""Time between two checks by a request that waits for another request's compaction."""
 SPARE_MS = 250
 """A waiting request also sees leases that were revoked up to this many milliseconds before its wait."""
 LARGEST_HISTORY = 100 << 20

@@ -1,7 +1,7 @@
 """The tables, and helpers for statements on them: the clock, conditions, lists of keys, pages of a list.
 
 Every key begins with the tenant, so no query can reach another tenant's rows. Exceptions are `calibrations` and
-`learned_windows`, whose rows apply to all tenants once several tenants confirm them. They contain no text.
+`learned_windows`: each replica reads the rows of all tenants. They contain no text of messages.
 """
 
 from __future__ import annotations

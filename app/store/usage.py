@@ -29,7 +29,7 @@ from app.store.tables import (
 from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400
-"""Most days or models in one report. If there are more models, it has the models with the most prompt tokens."""
+"""Most days or models in one report. If there are more models, the report has those with the most prompt tokens."""
 MOST_MODELS = 20
 
 Grouping = Literal["day", "model"]

@@ -30,7 +30,7 @@ log = structlog.get_logger("steno.store")
 SOON_SECONDS = 0.005
 """Delay of recording after an answer, so that the client's next request need not wait for it."""
 MOST_SOON = 16
-"""Most delayed recording functions. If there are more, all are run at once."""
+"""Most delayed recording functions. If there are more, all run at once."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
@@ -184,7 +184,7 @@ class WriteBehind:
         return bool(self.conversations or self.usage or self.histories)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
-        """Return the queued heads with these digests. If a digest has several, the newest comes last."""
+        """Return the queued heads with these digests. If a digest has several heads, the newest comes last."""
         self.catch_up()
         wanted = set(digests)
         return [

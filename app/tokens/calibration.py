@@ -232,7 +232,7 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 
 
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
-    """Yield offset and ratio of every line that may be the best one, the prior first.
+    """Yield offset and ratio of every line that may be the best line, the prior first.
 
     At and above the prior's ratio, the cost is concave between lines that hit a sample exactly, or whose ratio or
     offset is the prior's or a bound. So the best line has two of these properties. Below the prior's ratio, a line

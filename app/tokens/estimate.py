@@ -53,7 +53,7 @@ class Costs(Struct, frozen=True):
     fixed: int
     """Tokens of everything except the messages: tools, response format, reply priming."""
     question: int | None = None
-    """Tokens of the last user message without its tool results; None if it has none."""
+    """Tokens of the last user message without its tool results; None if it has no tool results."""
 
 
 def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
@@ -95,7 +95,7 @@ def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
 
 
 def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | None:
-    """Return the tokens of all pictures; None if there is none, one of unknown size, or other media."""
+    """Return the tokens of all pictures; None if there is no picture, a picture of unknown size, or other media."""
     media = [media for message in messages for media in message.media]
     if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
         return None

@@ -171,7 +171,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def uncounted(self) -> int:
-        """Bytes that `costs` must count, or the equivalent work."""
+        """Bytes that `costs` must count. Tools and schemas count as `COSTLY` bytes."""
         size = COSTLY if self.beside is None and self.declared else 0
         return size + sum([len(message.raw) for unit, _, known in self.units if known is None for message in unit])
 

@@ -92,7 +92,7 @@ class Pages(Struct, frozen=True):
     file: int = 0
     """Tokens around a file."""
     unknown: int = 1_000
-    """Tokens of a file at a URL, or of one that is neither a PDF nor text."""
+    """Tokens of a file at a URL, or of a file that is neither a PDF nor text."""
 
     def tokens(self, media: Media) -> int:
         page = self.page

@@ -143,7 +143,7 @@ class Charge(Struct, frozen=True):
 
     cost: float | None = None
     price: Price | None = None
-    """Price of the table, even if the provider's bill is the cost."""
+    """Price in the price table, even if the cost is the provider's bill."""
     source: PriceSource | None = None
     model: str | None = None
 
@@ -347,7 +347,7 @@ class Change(Struct, frozen=True):
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed price ratios of a model without a price: those of most models. A local model saves time by caching."""
+"""Assumed price ratios of a model without a price: those of most models. With a local model, caching saves time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
