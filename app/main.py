@@ -67,7 +67,7 @@ TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 
 
 class Application(FastAPI):
-    """Steno's own routes behind the router: every HTTP request passes the router first."""
+    """Steno's own routes. Every HTTP request passes the router first."""
 
     entry: Router
     operators_entry: Router

@@ -139,7 +139,6 @@ class ModelListing(Struct, frozen=True):
 
 
 ListingOutcome = ModelListing | ListingRefused | StenoError
-"""Result of asking a provider for its models."""
 
 
 class ModelListings:
@@ -254,7 +253,7 @@ class ModelListings:
         self._due = self._clock() + pause
 
     async def _refresh(self) -> None:
-        """Ask at each refresh, until the provider wants a key: then `wait_for_first` asks with a client's key."""
+        """Ask at each refresh, until the provider wants a key. Then `wait_for_first` asks with a client's key."""
         while not self._wants_key:
             await asyncio.wait({self._ask(())})
             await asyncio.sleep(self._due - self._clock())

@@ -23,7 +23,7 @@ log = structlog.get_logger("steno.upstreams")
 LEARNT_SECONDS = 24 * 3600.0
 """Time for which Steno remembers a model's refusals, and how its streams report usage."""
 UNSPOKEN_SECONDS = 3600.0
-"""Time for which Steno remembers that a format's path is missing: the server's next release may have it."""
+"""Time for which Steno remembers that a format's path is missing. The server's next release may have it."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Largest request in bytes, by the end of the host's name, for hosts with lower limits than the models' vendors."""
@@ -124,7 +124,7 @@ class Providers:
         self._by_name = {provider.name: provider for provider in self.all}
 
     def of(self, model: str | None, format_: str | None, tenant: str, named: str | None = None) -> Provider:
-        """Return the provider of a request: the upstream `named` in the base URL, else one that fits model and format.
+        """Return the provider of a request: the upstream `named` in the base URL, or one chosen by model and format.
 
         `model` is None if it is unknown, `format_` if the path belongs to no format. Raises `UnknownUpstream` and
         `FormatNotSpoken`.

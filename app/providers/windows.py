@@ -1,4 +1,4 @@
-"""Context windows: the configured one, else the provider's (/v1/models), learnt from a refusal, bundled, or a guess.
+"""Context windows: configured, or else announced at /v1/models, learnt from a refusal, bundled, or guessed.
 
 1. A learnt limit lowers a configured or announced window and never raises it. It replaces a bundled or guessed window.
 2. A learnt limit is kept for a day, for each provider, model and tenant, and stored for the other replicas. It applies
@@ -226,7 +226,7 @@ class Windows:
             self._drop(*key)
 
     def _most_answered(self, tenant: str, name: str) -> int:
-        """Return the size of the largest answered prompt: this tenant's, or one that two tenants confirm."""
+        """Return the tokens of the largest answered prompt, of this tenant or confirmed by two tenants."""
         return max(self._prompts.own(tenant, name) or 0, *self._prompts.confirmed(name), 0)
 
     async def _share(self) -> None:

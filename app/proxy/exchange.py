@@ -325,7 +325,7 @@ class Refusal(Struct, frozen=True):
 
     @property
     def keeps_messages(self) -> bool:
-        """True if the same messages can be sent without the refused part: the client never sees the refusal."""
+        """True if the same messages can be sent without the refused part. Then the client never sees the refusal."""
         return self.kind in ("usage", "thinking")
 
 
@@ -365,7 +365,7 @@ class Attempt:
         return self.request.forwarded(self.decision)
 
     def mark_refused(self) -> None:
-        """Record a call with status 200 as refused: its answer was an error, or empty."""
+        """Record a call with status 200 as refused, because its answer was an error, or empty."""
         self.calls[-1].status = HTTPStatus.BAD_REQUEST
 
 

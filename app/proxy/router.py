@@ -1,6 +1,6 @@
 """Router: checks headers, host, origin and loops of every request, and chooses its endpoint.
 
-It is plain ASGI, because Starlette's function middleware would end a broken answer like a complete one.
+It is plain ASGI, because Starlette's function middleware would end a broken answer like a complete answer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The answer to TRACE or TRACK would show the caller the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FORMS = b"/ui/"
-"""Prefix of paths that accept HTML forms: the inspector's forms hold a token that other pages cannot read."""
+"""Prefix of paths that accept HTML forms. The inspector's forms contain a token that other pages cannot read."""
 _SLASHES = re.compile(rb"//+")
 _LEADING = re.compile(rb"\A//+")
 _DOUBLED = re.compile(rb"\A(/v1)+(?=/v1/)")

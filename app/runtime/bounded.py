@@ -203,7 +203,7 @@ class LogThrottle:
         return times + 1 if is_due else None
 
     def end(self, what: Hashable) -> tuple[int, float] | None:
-        """Record that the event is over. Return its number of occurrences and its seconds; None if there were none."""
+        """Record that the event is over. Return its number of occurrences and seconds; None if there was no event."""
         if (entry := self._lasting.pop(what, None)) is None:
             return None
         began, _, times = entry
@@ -239,7 +239,7 @@ class Caches:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self.most_bytes = most_bytes
         self.lock = RLock()
-        """Lock for all changes: an entry that is kept in one cache may push out entries of other caches."""
+        """Lock for all changes, because an entry that is kept in one cache may push out entries of other caches."""
         self.held_bytes = 0
         self._all: list[Cache[Any, Any]] = []
         self.sizes: OrderedDict[tuple[Cache[Any, Any], Any], int] = OrderedDict()

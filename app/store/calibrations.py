@@ -85,7 +85,7 @@ async def read_calibrations(
 async def learn_calibrations(
     connection: AsyncConnection, samples: Mapping[CalibrationKey, Sequence[Sample]]
 ) -> dict[CalibrationKey, Calibration]:
-    """Add the samples to the stored calibrations, and return the changed ones. Needs a transaction.
+    """Add the samples to the stored calibrations, and return the results. Needs a transaction.
 
     The rows are locked, so that two replicas lose no sample, and in order of their ids, so that they cannot deadlock.
     """
@@ -191,7 +191,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Delete a tenant's limit if it is less than `below` tokens. A larger one, perhaps of another replica, stays."""
+    """Delete a tenant's limit if it is less than `below` tokens. A larger limit, perhaps of another replica, stays."""
     await connection.execute(
         delete(learned_windows).where(
             owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below

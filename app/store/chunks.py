@@ -161,7 +161,7 @@ async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> li
 
 
 async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """Delete the chunks that the conversation made, and every fold over one of them."""
+    """Delete the chunks that the conversation made, and every fold over them."""
     of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
     doomed = set((await connection.execute(select(summary_chunks.c.id).where(of_it))).scalars())
     if doomed:

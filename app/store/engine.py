@@ -106,7 +106,7 @@ class StoreUnavailable(StoreError):
 
 
 class StatementRefused(StoreUnavailable):
-    """The database refused a statement, but works: the breaker stays closed, and the call is not repeated."""
+    """The database refused a statement, but works. The breaker stays closed, and the call is not repeated."""
 
 
 class Contended(StoreUnavailable):
@@ -495,7 +495,7 @@ class Guard:
     async def call(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
         """Run `work` for at most `timeout` seconds; raise StoreUnavailable at once while the breaker is open.
 
-        `late` is called with the result of an abandoned call, once there is one.
+        `late` is called with the result of an abandoned call, once the call ends.
         """
         if self.reason is not None:
             self._refused += 1

@@ -184,7 +184,7 @@ def _starts_with(wanted: ChunkRange) -> ColumnElement[bool]:
 
 
 async def _take_turns(connection: AsyncConnection, wanted: Claim | Lease) -> None:
-    """Make other transactions that take a lease for this conversation or this start wait until this one ends.
+    """Make other transactions that take a lease for this conversation or start wait until this transaction ends.
 
     On SQLite, BEGIN IMMEDIATE does this. On PostgreSQL, two transactions do not see each other's new rows.
     """

@@ -1,7 +1,7 @@
 """Retention and erasure: delete unused rows after `retention_days`, and all rows of a tenant on request.
 
-Each transaction deletes a few rows. Replicas may run retention at the same time: it skips rows that another transaction
-has locked. A new table with a column `tenant` is included automatically in the erasure of a tenant.
+Each transaction deletes a few rows. Replicas may run retention at the same time, because it skips rows that another
+transaction has locked. A new table with a column `tenant` is included automatically in the erasure of a tenant.
 """
 
 from __future__ import annotations

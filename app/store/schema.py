@@ -80,7 +80,7 @@ class Upgrade(Struct):
     drop_encrypted: bool = False
     """True: delete rows whose key is missing. False: raise DatabaseUnusable if there are any."""
     export: Path | None = None
-    """File for the rows that this release does not use; None: raise DatabaseUnusable if there are any."""
+    """File for rows that this release does not use. None: raise DatabaseUnusable if there are such rows."""
     decrypted: int = 0
     dropped: int = 0
     exported: int = 0
@@ -237,7 +237,7 @@ async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -
 
 
 async def keep_digest(connection: AsyncConnection, digest: bytes) -> bool:
-    """Store the digest of the secret; return False if one is stored already. Needs a transaction."""
+    """Store the digest of the secret; return False if a digest is stored already. Needs a transaction."""
     statement = insert_into(connection, settings_check).values(name=_SECRET, digest=digest)
     return bool((await connection.execute(statement.on_conflict_do_nothing())).rowcount)
 

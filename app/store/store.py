@@ -217,7 +217,7 @@ class Store:
         return before, schema.NEWEST
 
     async def bind_secret(self) -> bool:
-        """Store the digest of the secret; return False if one is stored already. Raises as `migrate` does."""
+        """Store the digest of the secret; return False if a digest is stored already. Raises like `migrate`."""
         if (digest := self._secret_digest) is None:
             return False
         async with schema.alone(self.database) as connection:
@@ -389,7 +389,7 @@ class Store:
         return await self.request(chunks.recent_first_chunks, tenant, series, messages, within_seconds)
 
     async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
-        """Return the heads with these digests, the queued ones included. See `conversations.find_heads`."""
+        """Return the heads with these digests, queued heads included. See `conversations.find_heads`."""
         # The queue first: a head that is flushed before the database is read is then found twice, and not missed.
         unwritten = self.writes.heads(tenant, digests)
         return await self.request(conversations.find_heads, tenant, digests, unwritten)
@@ -476,7 +476,6 @@ class Store:
         return self.writes.is_erased(tenant, conversation_id, epoch)
 
     async def is_stored(self, tenant: str, conversation_id: str) -> bool:
-        """Whether the database has the conversation."""
         status = await self.rest(conversations.read_status, tenant, conversation_id, self.lease_ttl_ms)
         return status.updated_at is not None
 

@@ -80,7 +80,7 @@ def _on_sqlite(element: now_ms, compiler: SQLCompiler, **_: Any) -> str:  # noqa
 
 
 def read_once(time: ColumnElement[int]) -> ScalarSelect[int]:
-    """Put an expression with `now_ms` into a subquery: then it is evaluated once, and comparisons can use an index."""
+    """Put an expression with `now_ms` into a subquery. It is then evaluated once, and comparisons can use an index."""
     return select(time).scalar_subquery()
 
 
@@ -331,7 +331,6 @@ class Page(Struct, Generic[T], frozen=True):
 
 class Paging(Struct, frozen=True):
     limit: int
-    """Maximum number of entries."""
     after: str | None = None
     """`last_id` of the previous page; None for the first page."""
     order: Order = "asc"

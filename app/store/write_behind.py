@@ -65,7 +65,7 @@ class Queue(dict[Key, T]):
     def __init__(self) -> None:
         super().__init__()
         self.dropped = 0
-        """Number of requests or rows that are never stored: the queue was full, or the database refused them."""
+        """Number of requests or rows that are never stored, because the queue was full or the database refused them."""
 
     @property
     def number(self) -> int:
@@ -84,7 +84,7 @@ class Queue(dict[Key, T]):
             self[key] = cast("T", replace(later, requests=later.requests - _requests_of(row)))
 
     def erase(self, what: Erased) -> bool:
-        """Remove the rows of the erased conversation or tenant. Return whether there were any."""
+        """Remove the rows of the erased conversation or tenant. Return whether there were such rows."""
         erased = [key for key in self if what.covers(*key[:2])]
         for key in erased:
             del self[key]
@@ -272,7 +272,7 @@ class WriteBehind:
                     log.warning("record not stored", reason=reason, times=times)
 
     async def _write_histories(self, batch: Sequence[LatestHistory]) -> None:
-        """Store the histories that are still queued. A later history may have replaced an earlier one."""
+        """Store the histories that are still queued. A later history may have replaced an earlier history."""
         still = [entry for entry in self.histories.entries() if entry[2] in batch]
         if await self._store(still):
             self._log_dropped_history("the database refused it")

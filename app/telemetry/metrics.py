@@ -286,7 +286,7 @@ SAMPLE_SECONDS = 5.0
 
 
 class Sampler:
-    """Reads values from functions every five seconds: sets gauges, and increases counters by the values' growth."""
+    """Reads values from functions every five seconds. Sets gauges, and increases counters by the values' growth."""
 
     def __init__(
         self, gauges: Mapping[Gauge, Callable[[], float]], counters: Mapping[Counter, Callable[[], float]]

@@ -52,7 +52,7 @@ class Tracer:
         self._tracer = self._provider.get_tracer("steno", __version__)
 
     def begins(self, target: bytes, headers: Headers) -> Span:
-        """Start a span for a call to the provider's path `target`, in the trace of the headers or in a new one."""
+        """Start a span for a call to the provider's path `target`, in the trace of the headers or in a new trace."""
         provider = _PROVIDERS.get(self._format_at(target) or "", "openai")
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider}
         parent = _PROPAGATOR.extract(_carrier(headers))

@@ -66,7 +66,7 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
 
 
 def latest_turn(messages: Sequence[Message]) -> int:
-    """Return the index after the last user message: some providers drop the reasoning before it."""
+    """Return the index after the last user message. Some providers drop the reasoning before it."""
     user = (Kind.USER, Kind.CLIENT)  # Providers do not distinguish these.
     indexes = (i for i in reversed(range(len(messages))) if messages[i].kind in user or messages[i].is_result_text)
     return next((i + 1 for i in indexes), 0)
@@ -90,7 +90,7 @@ def reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> in
 
 
 def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
-    """Return an upper bound of the messages' tokens: a token has at least one byte."""
+    """Return an upper bound of the messages' tokens, because a token has at least one byte."""
     return _messages_tokens(messages, rules, utf8_length)
 
 

@@ -107,7 +107,7 @@ class Estimator:
         return way
 
     def formula(self, rules: CountingRules) -> str:
-        """Return the name of a model's formula: each calibration is for one formula."""
+        """Return the name of a model's formula. Each calibration is for one formula."""
         encoding = "bytes" if rules.encoding in self.heuristics else rules.encoding
         return f"{FORMULA_VERSION}/{encoding}" + (f"/{rules.variant}" if rules.variant else "")
 

@@ -51,7 +51,7 @@ def is_in(folder: Path, encoding: str) -> bool:
 
 
 def fetch(folder: Path) -> None:
-    """Download both tables into the folder and overwrite existing ones. Raises `TablesUnavailable`."""
+    """Download both tables into the folder and overwrite existing tables. Raises `TablesUnavailable`."""
     with tempfile.TemporaryDirectory() as temporary:
         unpacked = Path(temporary)
         _download(unpacked)

@@ -37,7 +37,7 @@ class Tokens(Struct, frozen=True):
     """Reported tokens of one call; None if not reported."""
 
     prompt: int | None = None
-    """Tokens of the prompt, including those read from and written to the provider's cache."""
+    """Tokens of the prompt, including tokens read from and written to the provider's cache."""
     completion: int | None = None
     """Tokens of the completion, including reasoning."""
     cached: int | None = None
@@ -241,7 +241,7 @@ def uncompacted_usage(
 def earlier_request(
     tokens: Tokens, whole: Tokens, estimated: PromptEstimate, before: EarlierRequest | None
 ) -> EarlierRequest | None:
-    """Return this request as the `before` of the next one; None without reported tokens."""
+    """Return this request as the `before` of the next request; None without reported tokens."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
