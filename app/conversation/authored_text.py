@@ -267,7 +267,7 @@ def _enclosed(read: _Read) -> Iterator[Span]:
 
 
 def _first_result(read: _Read) -> int:
-    """Return the start of the first result; the length of the text without one."""
+    """Return the start of the first result; without a result, the length of the text."""
     text = _blank(read.lines, _enclosed(read), "\n")
     found, ends = _RESULT.search(text), _RESULT_END.search(text)
     places = [found.start()] if found else []
@@ -276,7 +276,7 @@ def _first_result(read: _Read) -> int:
 
 
 def _first_document(read: _Read) -> int:
-    """Return the start of the first announced document; the length of the text without one."""
+    """Return the start of the first announced document; without a document, the length of the text."""
     fences = [fence.span() for part in read.parts for fence in _FENCE_PAIR.finditer(read.lines, *part)]
     text = _blank(read.lines, [*_enclosed(read), *fences], "\n")
     found = _DOCUMENT.search(text)

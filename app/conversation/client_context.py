@@ -26,7 +26,7 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 _ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
 _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 MOST_OF_LIMIT = 0.5
-"""Largest share of the limit that instructions among the messages take before Steno drops superseded ones."""
+"""Largest share of the limit that instructions among the messages take before superseded ones may be summarised."""
 BEGINNING = 24
 """Characters at the beginning of instructions that are compared. All numbers count as equal."""
 _READ_CHARACTERS = 200
@@ -169,7 +169,7 @@ class ClientContext:
         return places
 
     def carry_over(self, reach: int, sent: Container[int]) -> CarriedContext:
-        """Return the note for a view that has only the messages `sent` of the first `reach` messages."""
+        """Return the note for a view that sends only the messages `sent` of the first `reach` messages."""
         newest = {part: block for part, block in self._parts if block.index < reach}
         gone = tuple(dict.fromkeys(block for block in newest.values() if block.index not in sent))
         if gone not in self._notes:

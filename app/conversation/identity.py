@@ -104,7 +104,7 @@ LONGEST_NAME = 256
 """Characters of a conversation's name."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""Most positions looked up, from the end. If a client adds more in one request, it gets a new conversation."""
+"""Most positions looked up, from the end. If a client adds more messages at once, it gets a new conversation."""
 
 
 class Head(Struct, frozen=True):

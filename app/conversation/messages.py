@@ -182,7 +182,7 @@ def own_message(text: str) -> Message:
 
 
 _CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
-"""Bits for the content of messages."""
+"""Bits for the kinds of content in messages."""
 
 
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
@@ -197,8 +197,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """Shorter history that this one extends, if nothing was cached for it: later computations are also stored there,
-    for other histories that extend it."""
+    """Shorter history that this one extends, if it has no cached values yet. Values computed here are also cached
+    there, for other histories that extend it."""
     chained: Any = None
     """Chain cached by `Identity`; valid for every history that begins with this one."""
     counted: Any = None
@@ -267,7 +267,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     @property
     def first_instruction(self) -> int:
-        """Return the index of the first instructions; the length without any."""
+        """Return the index of the first instructions; without any, the length of the history."""
         return self.instruction_places[0] if self.instruction_places else len(self)
 
     @property
@@ -462,7 +462,7 @@ class Transcript:
         """Return the positions of a summarised range that stay verbatim, in a compaction up to `end`.
 
         These are instructions, and user messages of the turn that `end` splits: its first, and its last unless a user
-        message follows at `end`. A user message with results stays together with their calls.
+        message follows at `end`. A user message with results stays together with the calls of the results.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]

@@ -1,4 +1,4 @@
-"""Answers on their way to the client: the parts that all formats share. See `AnswerEditor`."""
+"""Editing of answers on the way to the client: the code that all formats share. See `AnswerEditor`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from app.formats.usage import Usage, says_window_full, usage_members, usage_of
 LARGEST_WHOLE = 16 << 20
 """Most bytes of an unstreamed answer that Steno holds to edit it.
 
-The longest texts of today's models take 1 MB, an answer with a picture a few MB.
+The longest texts of today's models take 1 MB. An answer with a picture takes a few MB.
 """
 LONGEST_ERROR = 64 << 10
 """Most bytes that Steno reads of a body with status 200 to find an error in place of a stream."""
@@ -44,9 +44,9 @@ class ContextMembers(Struct, frozen=True):
     """JSON members about the context, without braces, that Steno adds to an answer. All formats have the same ones."""
 
     status: bytes = b""
-    """Members of an early frame: `context_status`."""
+    """Members for the beginning of a stream: `context_status`."""
     report: bytes = b""
-    """Members of the end of a stream or of an unstreamed answer: `context_status` and `context`."""
+    """Members for the end of a stream, or for an unstreamed answer: `context_status` and `context`."""
 
 
 UNTOLD = ContextMembers()
@@ -134,7 +134,7 @@ class AnswerEditor:
         return self.early is not None and self.early.begins_answer
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Return the index before which no frame from `start` on needs an edit."""
+        """Return the end of the frames that begin at `start` and need no edit."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)

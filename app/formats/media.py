@@ -99,7 +99,7 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Characters of a document's base64 that are read: 32 MB decoded, the most that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Bytes to which all streams of a document may unpack; further streams count with the average glyphs."""
+"""Most unpacked bytes of all streams of a document. Further streams count with the average number of glyphs."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
@@ -109,7 +109,7 @@ SLICE = 1 << 16
 """Bytes searched in one step, so that other threads do not wait long."""
 GLYPHS_UNREAD = 2_000
 BYTES_A_PAGE = 50_000
-"""Bytes of a page, assumed if a document names no pages."""
+"""Assumed bytes of a page in a document that names no pages."""
 
 _HEAD = 2_048
 """Characters of base64 from which a file's type is detected."""
@@ -134,7 +134,7 @@ _TWO_BYTES = b"/Identity-H"
 
 
 def file_of(data: str, size: int = 0) -> Media:
-    """Return the media of a file in base64 or a data URL. `size`: characters of its part, if more than `data`.
+    """Return the media of a file in base64 or a data URL. `size`: characters of its part; 0 if `data` is all.
 
     The width and height of a PDF are those of its first page, in points. Its glyphs are those of all pages.
     """
@@ -209,7 +209,7 @@ def _unpacked(packed: bytes, limit: int) -> bytes | None:
 
 
 def _glyphs(content: bytes, width: int) -> int:
-    """Count the glyphs in all strings of a content stream. `width` is the bytes of a glyph in hexadecimal or binary
+    """Count the glyphs in all strings of a content stream. `width`: bytes of each glyph in hexadecimal and binary
     strings."""
     glyphs = 0
     for start in range(0, len(content), SLICE):

@@ -48,8 +48,8 @@ def replaced(json: bytes) -> bytes:
 
 
 def told_apart(json: bytes) -> bytes:
-    """Return JSON with a private-use character in place of each lone surrogate: another for each, and of the same
-    length, so that values stay different and positions the same. Returns the same object if it has none."""
+    """Return JSON with a private-use character in place of each lone surrogate; the same object if it has none.
+    Different surrogates get different characters. Their escapes have the same length, so positions stay the same."""
     return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
 
 
@@ -82,7 +82,7 @@ STATUS_MEMBERS = ("context_status", "context")
 
 
 class Unreadable(ValueError):
-    """Raised for bytes that Steno cannot read; the provider judges them."""
+    """Raised for bytes that Steno cannot read. They are forwarded unchanged."""
 
     reason: ClassVar[Code] = Code.UNREADABLE
     """Reason code in the answer and the log."""

@@ -115,7 +115,7 @@ Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
 
 
 MOST_NEW = 32
-"""Most messages after a cached history. If more follow, Steno looks up each message instead of the history."""
+"""Most new messages after which a cached history is still found. With more, Steno looks up each message."""
 MESSAGE_BYTES = 700
 """Memory overhead of a message, in addition to its raw bytes and its texts."""
 LONE = b"lone surrogates"

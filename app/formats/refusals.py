@@ -1,4 +1,4 @@
-"""Refusals: classify a provider's error, and find numbers in it that it quotes from the request.
+"""Refusals: classify a provider's error, and recognise numbers that the error quotes from the request.
 
 1. Overflow (`classify`): the prompt is too large. Vetoes exclude similar errors; then a structured code decides, or a
    sentence that names an input, an excess, and a measure of tokens or context.
@@ -308,13 +308,13 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 WORDS = 3
 """Words compared on each side of a number. If the request has them next to a digit, the number counts as quoted."""
 MOST_PLACES = 8
-"""Most occurrences of a number in an error; an error with more counts as a quotation."""
+"""Most occurrences of a number in an error; a number with more occurrences counts as quoted."""
 PIECE = 65_536
 """Characters of a request that are searched in one step, because a search blocks all other requests."""
 LONGEST_FOUND = 1_000
 """Characters by which two pieces overlap."""
 LONGEST_COMPARED = 1 << 20
-"""Most bytes of a request that is compared with an error; for a longer one Steno learns no limit."""
+"""Most bytes of a request that is compared with an error. Steno learns no limit from a longer request."""
 
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")

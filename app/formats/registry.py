@@ -98,7 +98,7 @@ def format_counted(path: bytes) -> str | None:
 
 
 def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
-    """Return whether an upstream path keeps its version: Google has several versions, and its base URL names none."""
+    """Return whether the path at the upstream keeps its version, as Google's does: its base URL has no version."""
     return speaks == {"gemini"} or format_at(target) == "gemini"
 
 

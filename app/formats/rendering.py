@@ -26,15 +26,15 @@ from app.formats.raw_json import (
 )
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
-"""User message that Steno inserts before an assistant message where a provider demands one."""
+"""User message that Steno inserts before an assistant message where a provider demands a user message."""
 
 
 class Placed(NamedTuple):
     raw: bytes
     place: int | None = None
-    """Index in the transcript; None for a message of Steno's and for the leading instructions."""
+    """Index in the transcript; None for a message by Steno and for the leading instructions."""
     role: str = ""
-    """Role of the client's message; empty for a message of Steno's, which has the user's role."""
+    """Role of the client's message; empty for a message by Steno, which has the user's role."""
     own: bool = False
     """Whether Steno wrote the message: a summary or a note."""
     summary: Summary | None = None
@@ -101,15 +101,15 @@ class Parts(Struct, frozen=True):
 
     texts: Callable[[dict[str, Any]], Iterable[Place]]
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
-    """Replace a part's media by the next words; return the same part if it has no media."""
+    """Replace the media of a part by the next text; return the same part if it has no media."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
     """Return a part whose text has changed; None if the text is empty, because some providers refuse that."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
     ) -> bytes:
-        """Return a message with its texts replaced in order, its media replaced by words, and its calls edited by
-        `call`; other bytes stay the same. Empty if no part is left."""
+        """Return a message with its texts replaced in order, its media replaced by the texts in `media`, and its calls
+        edited by `call`. Other bytes stay the same. Empty if no part is left."""
         remaining, words, held = iter(texts), iter(media), decoded_object(raw).get(member)
         if isinstance(held, str):
             text = next(remaining)
@@ -190,8 +190,8 @@ class Breakpoints(Struct, frozen=True):
     def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:
         """Return the payload with one more breakpoint, on the last possible part before the quotation.
 
-        None if the client sets no breakpoints, the payload has the most allowed, no part before the quotation may have
-        one, or that part already has one. `source` is the client's request.
+        Return None if the client sets no breakpoints, the payload has as many as allowed, no part before the quotation
+        may have one, or that part already has one. `source` is the client's request.
         """
         for member in self.members:
             # OpenAI sets one breakpoint itself, which counts, unless the mode is `explicit`.
@@ -212,7 +212,7 @@ class Breakpoints(Struct, frozen=True):
             raw = payload[index]
             try:
                 message = decoded_object(raw)
-            except Unreadable:  # A member beside the messages, or a history that the provider compacted.
+            except Unreadable:  # Instructions outside of the messages, or a history that the provider compacted.
                 return None
             holder = next((name for name in MESSAGE_PARTS if name in message), "content")
             held = message.get(holder)
@@ -248,7 +248,7 @@ def kept_breakpoint(part: Json) -> Json:
 
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tuple[int, bytes]]:
     """Return the breakpoints in order, each with the index of its message; -1 for tools."""
-    # The provider applies a breakpoint beside the messages to the last possible part.
+    # The provider applies a breakpoint outside of the messages to the last possible part.
     whole = b'"%b":%b' % (member.encode(), source.raw(member) or b"null")
     holders = enumerate((source.raw("tools") or b"", *payload, whole), -1)
     return [(place, mark) for place, raw in holders for mark in marks_in(raw, member)]

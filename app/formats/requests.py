@@ -1,4 +1,4 @@
-"""Requests: the members of a body that Steno reads, its options for Steno, and the body that Steno forwards."""
+"""Requests: the members of a body that Steno reads, the options for Steno, and the body that Steno forwards."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """Return the raw message, with its key, if it is a member beside the history; else None."""
+        """Return the raw message, with its key, if it is a member outside of the history; else None."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod
@@ -284,7 +284,7 @@ OWN_REFERENCE = "stn1."
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
-    """Raise `InvalidRequest` for a compaction that an earlier Steno made. `history` names the history's member."""
+    """Raise `InvalidRequest` for a compaction that an earlier Steno made. `history`: name of the history's member."""
     sealed = (item.get(member) for member in ("encrypted_content", "signature"))
     if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
         raise InvalidRequest(

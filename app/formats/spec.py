@@ -1,6 +1,6 @@
 """Format tables: the properties of a conversation API that need no code.
 
-Each format has one in its `spec.py`. If a vendor adds a finish reason or a tool type, only a row of its table changes.
+Each format has a table in its `spec.py`. If a vendor adds a finish reason or a tool type, only a row changes.
 Three things are elsewhere: members of `usage` in `usage.py`, parts of messages in the format's `format.py` or
 `messages.py`, and the first events of a stream in its `answers.py`.
 """
@@ -40,7 +40,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     """Names of the output cap: for most models, and for models that reason first."""
     least_output: int = 0
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
-    """Models that reason by default."""
+    """Pattern of the names of models that reason by default."""
     restrained: Callable[[str], Mapping[str, Any]]
     """Return the members that limit the reasoning of a model that reasons by default."""
     holder: str = ""
@@ -61,8 +61,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Pattern of paths that contain a model and a method, if the API has such. Steno compacts requests of `methods`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether clients store early frames in their histories. A provider may refuse a tool call after such a frame, so a
-    request with tools gets early frames only if the client requests them."""
+    """Whether clients store Steno's frames before the answer in their histories. A provider may refuse a tool call
+    after such a frame, so a request with tools gets such frames only if the client requests them."""
     other_paths: tuple[bytes, ...] = ()
     """Prefixes of other paths of the API. Requests there go to the same upstreams unchanged."""
     counting_path: bytes | None = None
@@ -71,7 +71,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
 
     history: str
     user_message: Callable[[str], Mapping[str, Any]]
-    """Return a user message with a text: a note of Steno's, or the instructions at the end of a summary call."""
+    """Return a user message with a text: a note by Steno, or the instructions at the end of a summary call."""
     own_members: tuple[str, ...] = ("context", "conversation_id")
     """Steno's own members of a request, removed before forwarding because providers refuse unknown members."""
     output_members: tuple[str, ...]

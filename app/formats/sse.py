@@ -27,7 +27,7 @@ MOST_VALUES = 200_000
 class FrameSplitter:
     """Splitter of chunks into complete frames, each with its final blank line.
 
-    A boundary may end with `\\r` at a chunk's end: it is not held back, and a following line feed is forwarded alone.
+    A boundary may end with `\\r` at a chunk's end: the frame is not held back, and a following line feed is sent alone.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ LONGEST_WORD = 64
 """Most characters of the name of a service tier or a region."""
 TICKS = 10_000_000_000
 MOST_CHARGED = 1_000_000.0
-"""US dollars; a larger charge for one call is ignored."""
+"""Most US dollars for one call. Steno ignores larger charges."""
 
 
 class Usage(Struct, frozen=True):

@@ -24,7 +24,7 @@ SIZES = (1_000, 10_000, 100_000)
 """Sizes in estimated tokens. A new line is adopted if it differs at one size by more than the share `TOLERANCE`."""
 
 KEPT = 8
-"""Most samples of large prompts, and most of small prompts, so that small prompts do not replace large prompts."""
+"""Most samples kept of each size: of large and of small prompts. So small prompts never displace large ones."""
 NOISE = 0.001
 """Total relative error that does not count against a line."""
 OFFSET_SCALE = 2_000
@@ -206,7 +206,7 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
         away = prior.weight * abs(log(ratio / prior.ratio)) + abs(offset - prior.offset) / OFFSET_SCALE
         if away >= least:
             continue
-        # A line with more error costs more than the best line so far. NOISE is left for rounding.
+        # A line with a larger error costs more than the best line so far. The bound is generous by NOISE, for rounding.
         most = NOISE * exp(min(EXP_ENDS, (least - away) / weight))
         misfit = 0.0
         for estimate, reported, own in weighed:
@@ -258,7 +258,7 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
 KNOWN = 6.0
 UNKNOWN = 0.5
 SCALED = 2.0
-"""Weights of the priors of known families, unknown families and pictures. A first sample of at most about 12,000 tokens
+"""Weights of priors: of known families, of unknown families, of pictures. A first sample of at most about 12,000 tokens
 (unknown families: 1,000) moves the offset rather than the ratio. No single sample of pictures moves the line."""
 
 _PICTURES = "/pictures"
@@ -297,7 +297,7 @@ _FAMILIES = tuple(
         (r"palmyra", 1.00, 25, 130),
     )
 )
-# The same for Claude by first version, the newest first.
+# (first version, ratio, offset without tools, offset with tools) for Claude, the newest version first.
 _CLAUDES = (
     ((4, 7), 1.20, 5, 450),
     ((4, 5), 1.08, 0, 570),

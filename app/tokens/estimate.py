@@ -73,8 +73,8 @@ def latest_turn(messages: Sequence[Message]) -> int:
 
 
 def turn_reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of reasoning that later turns drop. `unit_tokens` leaves them out, so that its counts stay
-    valid in later turns."""
+    """Return the tokens of reasoning that the provider drops in later turns. `unit_tokens` leaves them out, so that its
+    counts stay valid."""
     return reasoning_tokens(message, rules, count) if _counts_in_its_turn(message, rules) else 0
 
 

@@ -256,7 +256,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Return the number of leading messages (at most `known`) that keep their tokens. New results change their unit."""
+    """Return the number of leading messages (at most `known`) that keep their tokens. New results change the unit's."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 

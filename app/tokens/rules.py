@@ -177,7 +177,7 @@ class OneByOne(Struct, frozen=True):
 
 
 PAGES = Pages(216)
-"""Average cost of a page, text and picture together."""
+"""Average cost of a page in addition to its text, which costs tokens by its glyphs."""
 
 
 class CountingRules(Struct, frozen=True):

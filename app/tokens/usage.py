@@ -28,7 +28,7 @@ PriceSource = Literal["provider", "settings", "registry"]
 """Provider's own bill (US dollars), operator's price, or public list price (US dollars)."""
 
 MOST_TOKENS = 100_000_000
-"""Larger than any window; larger numbers are ignored."""
+"""More tokens than any window has. Steno ignores larger numbers."""
 MILLIONTHS = 1_000_000
 """Number of tokens to which a price applies."""
 
@@ -113,7 +113,7 @@ class Price(Struct, frozen=True):
 
 
 Steps = tuple[tuple[int, Price], ...]
-"""Prices by prompt size: each applies to prompts above its number of tokens, the first to all prompts."""
+"""Prices by prompt size: each applies to prompts above its number of tokens, the first one to all smaller prompts."""
 
 
 class Tariff(Struct, frozen=True):
@@ -319,7 +319,7 @@ class CostGate(Struct, frozen=True):
        once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
     2. The conversation grew by `growth` tokens with each request. The expected number of further requests is
        `freed / (2 * growth)`, at least `requests`. As in the ski rental problem, the total is at most twice the cost
-       of the best decision with a known end.
+       of the best decision of someone who knows when the conversation ends.
     3. Waiting for `n` requests costs `n * freed * cached` and avoids `n / requests` of the costs, so that the rule
        needs no term for waiting.
     """

@@ -1,10 +1,10 @@
 """Chat completions: add Steno's members to an answer on the way to the client.
 
-Only a few frames of a stream are parsed and edited; all others keep their bytes:
+Steno parses and edits only a few frames of a stream. All other frames keep their bytes.
 1. The first chunk gets `context_status`.
 2. The first chunk that finishes a choice gets all members, because many clients stop reading there.
 3. If Steno began the stream, every later chunk gets the head that Steno sent (id, time, model), and the provider's
-   role is removed: clients fail on a second role, drop chunks with another id, and cannot merge two times or models.
+   role is removed. Clients fail on a second role, time or model, and drop chunks with another id.
 
 An unstreamed answer gets all members at its end. Unreadable answers pass unchanged.
 """
@@ -30,7 +30,7 @@ from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
-"""Models that search the web once for each answer, at a charge."""
+"""Pattern of models that search the web once for each answer, for a charge."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class CompletionEditor(AnswerEditor):
 
 
 def _may_be_notable(frames: bytes, start: int) -> bool:
-    """Fast check for `NOTABLE`: counting is five times as fast as searching by pattern."""
+    """Return whether `NOTABLE` may match. Counting is five times as fast as searching by pattern."""
     if frames.find(b'"error"', start) != -1 or frames.find(b"[DONE]", start) != -1:
         return True
     for name in (b"finish_reason", b"usage"):

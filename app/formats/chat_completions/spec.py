@@ -26,7 +26,7 @@ SPEC = FormatSpec(
     tool_members=("tools", "functions"),
     cached_members=("tools", "functions", "parallel_tool_calls"),
     schema_members=("response_format",),
-    # Of OpenAI, OpenRouter, Cohere and vLLM.
+    # Members of OpenAI, OpenRouter, Cohere and vLLM.
     extending_members=("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens"),
     client_tools=frozenset({"function", "custom"}),
     # `function` answers a legacy `function_call`, without an id.

@@ -1,9 +1,9 @@
 """Gemini's answers: add Steno's members on the way to the client.
 
 Each event of a stream is a whole answer with the usage so far; the last one has a finish reason and the final usage.
-The first event gets `context_status`, the last one all members. Clients parse every line as data, so Steno sends no
-comments or named events. Clients drop a turn if one of its events has no part, so Steno's events have an empty text.
-Without `alt=sse` a stream is one array of such answers. Steno edits the first and the last of them.
+The first event gets `context_status`, and the last event gets all members. Clients parse every line as data, so Steno
+sends no comments or named events. Clients drop a turn if one of its events has no part, so Steno's events have an empty
+text. Without `alt=sse` a stream is one array of such answers. Steno edits the first and the last of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body with the provider's code, else with a status of at least 400, which clients see as errors."""
+        """Return the body with the provider's code, or else a code of at least 400, by which clients know an error."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}

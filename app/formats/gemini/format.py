@@ -200,7 +200,7 @@ def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim ones keep their bytes.
 
-    `alternate` is for a provider that refuses two user contents in a row.
+    `alternate` joins user contents that became adjacent, for a provider that refuses two in a row.
     """
     payload: list[Placed] = []
     for each in placed(conversation, view, SPEC.user_message, _left):
@@ -213,7 +213,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """Return a content with other texts, only the remaining calls, and its files replaced by words; None if nothing is
+    """Return a content with other texts, only the remaining calls, and texts in place of its files; None if nothing is
     left."""
     calls = None if part.calls is None else dict(part.calls)
     edit = partial(_edit, iter(part.texts), calls, count(), iter(part.media))

@@ -21,7 +21,7 @@ _THINKING = re.compile(r"gemini-(?:2\.5|[3-9])")
 
 
 def _restrained(model: str) -> dict[str, object]:
-    """Limit thinking by a budget in tokens up to Gemini 2.5, by a level from 3 on."""
+    """Return the options that limit thinking: a budget in tokens up to Gemini 2.5, a level from Gemini 3 on."""
     return {"thinkingConfig": {"thinkingBudget": 512} if "gemini-2" in model else {"thinkingLevel": "low"}}
 
 

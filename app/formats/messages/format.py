@@ -168,7 +168,7 @@ def edits_in(source: RawObject) -> Sequence[Mapping[str, Any]]:
 REPLY, MESSAGE = 3, 3
 """`REPLY`: tokens around the prompt. `MESSAGE`: tokens around each message, in addition to its role."""
 CALL, RESULT = 30, 18
-"""Tokens around each call and around each result, respectively."""
+"""`CALL`: tokens around each call. `RESULT`: tokens around each result."""
 SCHEMA = 150
 FILE = 25
 PAGE = 1_570

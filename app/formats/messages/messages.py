@@ -450,8 +450,8 @@ _PARTS = Parts(texts_in_block, _without_media, _without_empty)
 
 
 def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:
-    """Move instructions to the next position that the provider accepts, or drop `expired` ones. `begun` is the role
-    before the first entry."""
+    """Move instructions at a refused position to the next accepted one, or drop them if they are `expired`. `begun` is
+    the role before the first entry."""
     placed: list[Placed] = []
     waiting: list[Placed] = []
     turn = begun

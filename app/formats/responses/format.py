@@ -7,7 +7,7 @@ next item. The provider makes `compaction` items: the model reads no item before
 The history is `input`, a text or items. Two raw messages are no items: the `instructions` member with its key, and an
 input that is a text. Requests whose history the provider stores or shall compact are forwarded unchanged.
 
-OpenAI's models see tools, calls and schemas in another form than in Chat Completions; other models count alike in both.
+OpenAI's models see tools, calls and schemas in another form than in Chat Completions. Grok has other costs, too.
 Costs are from prompts whose size the providers reported (docs/estimates.md).
 """
 
@@ -347,7 +347,7 @@ BREAKPOINTS = Breakpoints(
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim ones keep their bytes.
 
-    `alternate` is for a model whose template refuses two user messages in a row.
+    `alternate` joins user messages that became adjacent, for a model whose template refuses two in a row.
     """
     payload = _unbound(conversation, placed(conversation, view, SPEC.user_message, _left))
     return joined(payload, "input_text", as_object=as_item) if alternate else [each.raw for each in payload]
@@ -381,7 +381,7 @@ _PARTS = Parts(_texts, _in_words, lambda part: None if part.get("text") == "" el
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """Return an item with other texts, words in place of its media, or other arguments of its call; None for a removed
+    """Return an item with other texts, texts in place of its media, or other arguments of its call; None for a removed
     call."""
     if raw.startswith(b'"'):
         return msgspec.json.encode(part.texts[0])

@@ -24,7 +24,7 @@ class CallType(NamedTuple):
     """A type of call items that an output item answers."""
 
     name: str
-    """Tool's name if the item has none."""
+    """Name of the tool; empty if each item has it."""
     member: str
     """Member with the arguments, a text or an object."""
     id: str = "call_id"
@@ -67,16 +67,16 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""Items of the provider's own tools, each with call and result: the tool's name, and the member with its arguments."""
+"""Types of items with a call of a provider's own tool and its result: the tool's name, the member with arguments."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops: they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
 """Types of items whose `id` links them to another item."""
 SHORT = 200
-"""Characters of arguments; a longer object without `long_text` is sealed, because it cannot be shortened."""
+"""Most characters of an arguments object without `long_text`. A longer one is sealed: Steno cannot shorten it."""
 
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
-"""The volatile members of a content's part."""
+"""Members of parts that clients move or drop between turns; digests leave them out."""
 SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
 """Keys that clients drop and restore; digests leave them out."""
 TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
