@@ -31,7 +31,7 @@ class Kind(Enum):
     """A message of tool results. The client program wrote any other texts in it. A user message that reads like a
     result may get this kind: see `ResultConfidence`."""
     OTHER = auto()
-    """A message with a role unknown to the format."""
+    """A message with an unknown role or type, or an instruction that expires or was superseded."""
 
 
 class ToolCall(Struct, frozen=True):
