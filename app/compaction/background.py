@@ -1,9 +1,9 @@
-"""Running compactions and background compactions: after an answer, Steno summarises the answered request, so that the
-next request need not wait.
+"""Background compactions, and a registry of running ones: after an answer, Steno summarises the request's history, so
+that the next request need not wait.
 
-`background_budget` has an earlier trigger and a smaller target than the request's own budget. Steno makes the summary
-that is due by these limits; a later request uses the summary once its own trigger fires. There is no queue: if too many
-compactions are running, none starts, and the next answer of the conversation tries again.
+Steno makes the summary that is due by `background_budget`, which has a lower trigger and a smaller target than the
+request's budget. A later request uses the summary once its own trigger fires. There is no queue: if too many background
+compactions are running, none starts, and Steno tries again after the conversation's next answer.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class RunningCompactions:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._running: dict[ConversationKey, list[tuple[int, bool, float]]] = {}
-        """Compactions of each conversation, the oldest first: number of summarised messages, True for a background
-        compaction, and start in seconds of the clock."""
+        """Running compactions of each conversation, the oldest first: number of messages, True in the background, start
+        in seconds of the clock."""
 
     @contextmanager
     def during(self, key: ConversationKey, messages: int, *, ahead: bool) -> Iterator[None]:
-        """Register a compaction while the block runs, also if the block fails."""
+        """Register a compaction until the block ends, normally or by an error."""
         running = messages, ahead, self._clock()
         self._running.setdefault(key, []).append(running)
         try:
@@ -49,8 +49,8 @@ class RunningCompactions:
                 del self._running[key]
 
     def told(self, key: ConversationKey) -> tuple[int, float, bool] | None:
-        """Return the number of messages being summarised, the seconds since the oldest compaction began, and True if
-        that one runs in the background. None without a running compaction."""
+        """Return the number of messages that are being summarised, the seconds since the oldest compaction began, and
+        whether the oldest runs in the background. None without a running compaction."""
         if not (running := self._running.get(key)):
             return None
         _, ahead, began = running[0]
@@ -61,25 +61,26 @@ REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST_REQUESTS = 8
 LATEST_SUMMARIES = 4
 GROWTH_MARGIN = 1.25
-"""Factor for the growth rate of the latest requests, as the rate varies."""
+"""Factor for the measured growth rate of a conversation, because the rate varies."""
 FIRST_SUMMARY_SECONDS = 20.0
-"""Expected seconds of a summary before the first measurement."""
+"""Expected seconds of a model's summary before any was measured."""
 LEAST_SECONDS = 0.001
 """Minimum seconds in the denominator of a rate."""
 HOUR = 3_600.0
 LIKELY_REQUESTS = 3
 LIKELY_TOKENS_PER_HOUR = 10_000
-"""Minimum number of requests, and of prompt tokens an hour, in a conversation that is likely to continue."""
+"""A conversation with at least `LIKELY_REQUESTS` requests and `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour is likely
+to continue."""
 PLANNED_GROWTH = 0.05
-"""Share of `Budget.room` by which a history must change before its compaction is planned again, as each plan reads the
+"""Minimum change of a history, as a share of `Budget.room`, before its compaction is planned again: each plan reads the
 store. An urgent compaction is planned at once."""
 LONGEST_SECONDS = 3_600.0
-"""Time limit of a background compaction; too high to be reached."""
+"""Time limit of a background compaction."""
 
 
 class Answered(Struct, frozen=True):
     at: float
-    """End of the answer, by the monotonic clock."""
+    """End of the answer, in seconds of the monotonic clock."""
     history: int
     """Tokens of the client's history."""
     forwarded: int
@@ -88,7 +89,7 @@ class Answered(Struct, frozen=True):
 
 class RequestRate(Struct, frozen=True):
     requests: int = 0
-    """Number of all requests; a repetition of the latest request does not count."""
+    """Number of requests, without consecutive requests with the same history size."""
     latest: tuple[Answered, ...] = ()
 
     def after(self, answered: Answered) -> RequestRate:
@@ -104,9 +105,9 @@ class RequestRate(Struct, frozen=True):
         return sum(answered.forwarded for answered in self.latest[1:]) >= LIKELY_TOKENS_PER_HOUR * hours
 
     def growth(self, seconds: float) -> int:
-        """Return the tokens by which the history may grow in `seconds`: the rate of the latest requests with a margin,
-        plus the largest growth in one request. A longer pause counts as `seconds`, since the client may be faster
-        afterwards."""
+        """Return the tokens by which the history may grow in `seconds`: the average growth in that time with a margin,
+        plus the largest growth in one request. A pause longer than `seconds` counts as `seconds`, because the client
+        may be faster after it."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)
@@ -116,7 +117,7 @@ class RequestRates:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._rates: BoundedMap[ConversationKey, tuple[RequestRate, float]] = BoundedMap(MOST_REMEMBERED)
-        """Rates by conversation, with the time of the latest answer."""
+        """Rate of each conversation, with the time of its latest answer."""
         self._summaries: BoundedMap[Hashable, tuple[float, ...]] = BoundedMap(MOST_REMEMBERED)
 
     def answered(self, key: ConversationKey, history: int, forwarded: int) -> None:
@@ -132,11 +133,11 @@ class RequestRates:
             del self._rates[key]
 
     def summarised(self, by: Hashable, seconds: float) -> None:
-        """Record the seconds of a summary call; `by`: upstream and model."""
+        """Record the duration of a summary call. `by`: upstream and model."""
         self._summaries.keep(by, (*(self._summaries.get(by) or ()), seconds)[-LATEST_SUMMARIES:])
 
     def summary_seconds(self, by: Hashable) -> float:
-        """Return the expected seconds of the next summary: the maximum of the latest ones."""
+        """Return the expected duration of the next summary: the maximum of the latest durations."""
         return max(self._summaries.get(by) or (FIRST_SUMMARY_SECONDS,))
 
 
@@ -145,16 +146,16 @@ class BackgroundLimits(Struct, frozen=True):
     """Maximum number of running background compactions."""
     per_tenant: int = 8
     body_bytes: int = 64_000_000
-    """Maximum bytes of the histories of all running background compactions; one tenant may use half of it."""
+    """Maximum bytes of the histories of all running background compactions. One tenant may use half of them."""
 
 
 class BackgroundRoom:
-    """Limiter of running background compactions, by their number and the bytes of their histories."""
+    """Limiter of the running background compactions: their number and the bytes of their histories."""
 
     def __init__(self, limits: BackgroundLimits) -> None:
         self._limits = limits
         self._taken: dict[ConversationKey, int] = {}
-        """Bytes of each conversation's history."""
+        """Bytes of the history of each conversation with a running background compaction."""
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -198,12 +199,11 @@ class Background:
         self._tasks = tasks
         self._room = room
         self._planned: BoundedMap[ConversationKey, int] = BoundedMap(MOST_REMEMBERED)
-        """Tokens of each history when its compaction was last planned."""
+        """Tokens of each history when its latest background compaction was planned."""
 
     def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
-        """Count an answered request, and start the compaction that the next requests need. Not called for histories of
-        at most `least_counted` tokens. Never raise: an exception would close the client's connection after a good
-        answer."""
+        """Record an answered request, and start the compaction that the next requests will need. Never raise: an error
+        would close the client's connection after a good answer. Not called for small histories (`least_counted`)."""
         try:
             if not (settings.enabled and request.may_compact and request.policy.summarises):
                 return
@@ -217,7 +217,7 @@ class Background:
             growth = self._expected_growth(request)
             ahead = background_budget(budget, growth)
             is_urgent = is_missed or sent > latest_start(budget, growth)
-            # A payload that was sent without its due summary may be far below the trigger.
+            # An urgent compaction ignores the trigger: a payload without its due summary may be far below it.
             if is_urgent or (sent > ahead.trigger.quiet_tokens and self._has_grown(request)):
                 self._begin(replace(request, budget=ahead), budget.target)
         except Exception:

@@ -1,4 +1,4 @@
-"""Circuit breakers for models, histories and compactions, which pause after failures but never for good."""
+"""Circuit breakers for models, histories and compactions: they pause for a time after failures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, HistoryKey, History
 FAILURES = 3
 OPEN_SECONDS = 30.0
 LEAST_GAIN = 0.10
-"""Least share of the request that an effective compaction frees."""
+"""Minimum share of the request that a useful compaction frees."""
 VAIN_PASSES = 2
+"""Number of consecutive useless compactions after which a history is blocked."""
 LEAST_GROWTH = 0.10
-"""Share of the room by which a history has to grow between two compactions; with less they are too frequent."""
+"""Share of the room. If a history changes by less between two compactions, they are close."""
 CLOSE_PASSES = 3
+"""Number of consecutive close compactions after which a history is blocked."""
 RESTING_GROWTH = 0.20
-"""Share of the room by which a blocked history has to change before it is compacted again."""
+"""Share of the room. If a history changes by that much, it is no longer blocked."""
 
 
 class _Failing(Struct, frozen=True):
@@ -29,28 +31,25 @@ class _Failing(Struct, frozen=True):
 
     failures: int = 0
     undertakings: frozenset[Hashable] = frozenset()
-    """Failed undertakings, recorded until the circuit opens."""
+    """Undertakings (see `ModelBreaker.failed`) that failed; recorded until the circuit opens."""
     until: float = 0.0
-    """End of the pause, if there were too many failures."""
+    """End of the pause by the clock; it only counts from `FAILURES` failures on."""
     why: Reasons = ()
 
 
 class ModelBreaker:
-    """Circuit breaker for models: after three consecutive failures a tenant does not call the model for 30 seconds,
-    then one call probes it.
-
-    Calls of one undertaking count once: many run in parallel and fail for the same reason.
-    """
+    """Circuit breaker for models: after three consecutive failures a tenant does not call the model for 30 seconds.
+    Then one call probes the model."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
-        # Every tenant counts: an invented key is only refused, and a refusal is no failure.
+        # Failures of every tenant count: a tenant with an invalid key causes none, because a refusal is no failure.
         self._paused: TenantFacts[Hashable, Reasons] = TenantFacts(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
-        """Return whether the model may be called now. The first call after a pause is the probe; other calls wait for
-        its result."""
+        """Return whether the model may be called now. The first call after a pause is a probe. Until it ends, no other
+        call is admitted."""
         failing = self._failing.get((model, tenant)) or _Failing()
         if failing.failures < FAILURES:
             return not self._paused.confirmed(model)
@@ -67,12 +66,13 @@ class ModelBreaker:
         )
 
     def why(self, model: Hashable, tenant: str) -> Reasons | None:
-        """Return the reason of the latest failure, or None if the model has answered since."""
+        """Return the reasons of the latest failure; None if the model has answered since."""
         failing = self._failing.get((model, tenant))
         return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 
     def failed(self, model: Hashable, tenant: str, why: Reasons, undertaking: Hashable = None) -> None:
-        """Record a failed call. `undertaking`: purpose that several calls share; None for a single call."""
+        """Record a failed call. `undertaking`: id that several calls of one request share. These count as one failure,
+        because parallel calls fail for the same reason. None for a single call."""
         before = self._failing.get((model, tenant)) or _Failing()
         known = before.undertakings
         if undertaking is None or undertaking not in known:
@@ -92,16 +92,15 @@ class _Passes(Struct, frozen=True):
     at: int
     """Size of the history at the last compaction, in tokens."""
     vain: int
-    """Number of compactions in a row that freed hardly anything."""
+    """Number of consecutive compactions that freed less than `LEAST_GAIN`."""
     close: int
-    """Number of compactions in a row with hardly any growth between them."""
+    """Number of consecutive compactions with less than `LEAST_GROWTH` between them."""
 
 
 class HistoryBreaker:
-    """Circuit breaker for histories that compaction does not help, or that would be compacted again and again.
+    """Circuit breaker for histories for which compactions are useless or too frequent.
 
-    It measures growth of the client's own history, not time, as no compaction makes that history smaller. A history
-    that shrank by the same share is taken for another one and is no longer blocked.
+    A block ends when the client's own history has grown or shrunk enough, not after a time.
     """
 
     def __init__(self) -> None:
@@ -116,10 +115,8 @@ class HistoryBreaker:
         return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES else None
 
     def finished(self, history: HistoryKey, tokens: int, before: int, after: int, room: int) -> None:
-        """Record a compaction, with all its parts and folds, that changed a request from `before` to `after` tokens.
-
-        `tokens`: size of the client's own history; `before` may already include summaries.
-        """
+        """Record a whole compaction, which changed a request's view from `before` to `after` tokens. `tokens`: size of
+        the client's own history."""
         last = self._passes.find(history)
         vain = before - after < LEAST_GAIN * before
         close = last is not None and abs(tokens - last.at) < LEAST_GROWTH * room
@@ -134,8 +131,8 @@ class HistoryBreaker:
 
 
 TOLERATED = 1
-"""Consecutive failures that are retried without a pause. Rejected summaries are not: they cost money and were retried
-once already."""
+"""Number of consecutive failures without a pause. After a rejected summary there is always a pause, because it cost
+money and was already retried once."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
@@ -148,8 +145,8 @@ class _Setback(Struct, frozen=True):
 
 
 class CompactionBackoff:
-    """Backoff for each compaction: a pause after two consecutive failures, or after one if a summary was rejected. Each
-    further failure doubles the pause, up to five minutes."""
+    """Backoff for each compaction: a pause after two consecutive failures, or after one rejected summary. Each further
+    failure doubles the pause, up to five minutes."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
         """Allow `tolerated` consecutive failures without a pause."""
@@ -167,8 +164,7 @@ class CompactionBackoff:
         return self._latest.find(what) is not None
 
     def learn(self, what: HistoryKey, compaction: Compaction) -> None:
-        """Record the outcome. A compaction has failed if one part failed, because the other parts may be useless
-        without it. A lost lease or a missing database does not count."""
+        """Record a compaction with the outcome `MADE` or `FAILED`; others, such as a lost lease, do not count."""
         if compaction.outcome is Outcome.MADE:
             self._latest.forget(what)
         elif compaction.outcome is Outcome.FAILED:

@@ -2,8 +2,8 @@
 size (`Overflow`).
 
 If the provider adds the output cap to the prompt, Steno lowers the cap first, and shortens the prompt only if that is
-not enough. The new limits follow from the numbers in the provider's error: its limit, and the ratio of its count to
-Steno's estimate. Without numbers, Steno tries 70 % of the prompt, or 50 % if the prompt holds media.
+not enough. The new limits follow from two numbers in the provider's error: the limit, and the tokens that the provider
+counted. Without numbers, Steno tries 70 % of the prompt, or 50 % if the prompt holds media.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from msgspec.structs import replace
 from app.tokens.calibration import ONE_TO_ONE, Line
 
 WindowSource = str
-"""Origin of a window: config, provider, learnt, bundled, default."""
+"""Origin of a window's size: config, provider, learnt, bundled or default."""
 MAX_RESERVE = 8_192
 CAP = 160_000
-"""Maximum tokens before a compaction is due, however large the window: quality falls and cost rises with the length of
-a prompt. Ratios of a larger limit apply to this value instead."""
+"""Tokens above which a compaction is due in any window: longer prompts lower the quality and raise the cost of answers.
+If the limit is larger, ratios apply to this value instead."""
 MOST_RESERVED = 0.25
-"""Maximum share of the window reserved for an output cap: many clients set `max_tokens` as high as they can, but their
-answers are far shorter."""
+"""Maximum share of the window that is reserved for an output cap. Many clients set `max_tokens` to the maximum, but
+their answers are far shorter."""
 MIN_SUMMARY = 256
 COST_GATE_SHARE = 0.95
-"""Maximum share of the limit at which the cost gate may postpone a compaction; the rest covers estimation errors."""
+"""Share of the limit above which the cost gate no longer postpones a compaction. The rest covers estimation errors."""
 RATIO_STEP = 0.25
 HEURISTIC_CAUTION = 0.85
-"""Factor for trigger and target if tokens are only estimated from bytes."""
+"""Factor for trigger and target if tokens are estimated from bytes alone."""
 PROMPT_ERROR = 0.02
 """Share of a prompt by which its estimate may be too low."""
 UNTOLD_ERROR = 0.25
-"""`PROMPT_ERROR` if the refusal does not give the prompt's tokens."""
+"""Replaces `PROMPT_ERROR` if the provider's refusal does not give the prompt's tokens."""
 SOFT_SHARE = 0.55
 """Share of `Budget.room` below which no background compaction starts."""
 LEAST_OVER_TARGET = 1.10
-"""Multiple of the target below which no background compaction starts: it would free hardly anything."""
+"""Multiple of the target below which no background compaction starts, because it would free hardly anything."""
 WAIT_SHARE = 0.97
-"""Maximum share of the limit for a view that is sent without its due summary."""
+"""Maximum size, as a share of the limit, of a view that is sent without its due summary."""
 MOST_OVER = 1.04
-"""Maximum multiple of `Budget.room` for a view without its due summary, as the cap may be set to avoid a price step."""
+"""Like `WAIT_SHARE`, as a multiple of `Budget.room`: an operator may have set the cap to avoid a price step."""
 REMEMBERED_SHARE = 0.5
-"""Share of `background_threshold` above which a request counts for `RequestRate`."""
+"""Minimum size, as a share of `background_threshold`, of a request that counts for `RequestRate`."""
 LEAST_KEPT = 0.5
-"""Minimum share of target and tail that is left after the expected growth, which may not come."""
+"""Minimum share of target and tail after the expected growth is subtracted. The growth is uncertain."""
 
 
 class Window(Struct, frozen=True):
     """Tokens that a model accepts."""
 
     context: int
-    """Prompt and completion together."""
+    """Maximum of prompt and completion together."""
     source: WindowSource
     max_input: int | None = None
     max_output: int | None = None
@@ -60,92 +60,91 @@ class Window(Struct, frozen=True):
 
 
 class Trigger(Struct, frozen=True):
-    """Threshold of a view's tokens: above it, a compaction is due."""
+    """Thresholds above which a compaction is due."""
 
     tokens: int
     since: int | None = None
-    """Maximum tokens of the messages after the last summary, the current message included; None for no maximum."""
+    """Maximum tokens of the messages after the last summary, including the current message; None for no maximum."""
 
     def fires(self, tokens: int, since: int = 0) -> bool:
         return tokens > self.tokens or (self.since is not None and since > self.since)
 
     @property
     def quiet_tokens(self) -> int:
-        """Tokens of the largest view that never fires the trigger."""
+        """Maximum tokens of a view that does not fire the trigger in any case."""
         return self.tokens if self.since is None else min(self.tokens, self.since)
 
 
 class Shares(Struct, frozen=True):
-    """`compaction` settings. Ratios without another base are shares of `Budget.room`."""
+    """Settings of compaction. Ratios are shares of `Budget.room` unless said otherwise."""
 
     trigger: float | None = 0.70
-    """None: a compaction is due at the limit."""
+    """Share of the limit above which a compaction is due; None for the whole limit."""
     of_window: bool = False
     """True if `trigger` is a share of the window, not of the limit."""
     cap: int | None = CAP
-    """Tokens over which a compaction is due in any case; None for no cap."""
+    """Tokens above which a compaction is due in any case; None for no cap."""
     since_checkpoint: float | None = None
-    """Share of the window that the messages after the last summary may take before a compaction is due."""
+    """Share of the window above which the messages after the last summary make a compaction due, too."""
     floor_tokens: int = 4_096
-    """Tokens below which nothing is compacted."""
+    """Tokens below which no compaction is due."""
     floor: float = 0.85
-    """Maximum of `floor_tokens` as a share of the limit."""
+    """Maximum of `floor_tokens`, as a share of the limit."""
     target: float = 0.50
     tail_turns: int = 3
-    """Whole turns before the current one that stay verbatim."""
+    """Number of whole turns before the current one that stay verbatim."""
     tail: float = 0.30
     tail_fill: float = 0.15
-    """Earlier turns also stay verbatim while the tail is within this share and `most_tail_fill` tokens."""
+    """Earlier turns stay verbatim, too, while the tail is within this share and `most_tail_fill` tokens."""
     most_tail_fill: int = 16_384
     chunk: float = 0.06
-    """Maximum share of one summary chunk, which is also limited by `max_summary_tokens`."""
+    """Maximum share of one summary; `max_summary_tokens` also limits it."""
     max_summary_tokens: int = 2_048
     fold: float = 0.30
-    """Maximum share of all chunks together: above it, chunks are folded."""
+    """Share of all summaries together above which they are folded."""
     reserve: float | None = None
-    """Minimum share of the window reserved for the completion. None: see `reserve_of`."""
+    """Minimum share of the window that is reserved for the completion. None: see `reserve_of`."""
 
     def for_model(self, cap: int) -> Shares:
-        """Return a copy with the model's cap, unless the operator set a cap."""
+        """Return a copy with the model's cap, unless the operator set another cap."""
         return replace(self, cap=cap) if self.cap == CAP else self
 
 
 class Budget(Struct, frozen=True):
-    """Limits for one request, in tokens of the uncalibrated estimate unless said otherwise. For `tail_turns`,
-    `tail_fill`, `summary` and `fold` see `Shares`."""
+    """Limits of one request, in tokens of the uncalibrated estimate unless said otherwise. For members without a text
+    see `Shares`; `summary` is the maximum of one summary."""
 
     window: int
     """Context window in the provider's tokens."""
     limit: int
-    """Maximum of the prompt: the window less the reserve."""
+    """Maximum prompt: the window less the reserve."""
     room: int
     """Base of the ratios: the limit, or the cap if that is less."""
     trigger: Trigger
     target: int
-    """Maximum of the view after a compaction."""
+    """Maximum view after a compaction."""
     tail_turns: int
     tail: int
-    """Maximum of the verbatim tail, without the last user message."""
+    """Maximum verbatim tail, if it does not consist of the last unit alone."""
     tail_fill: int
     summary: int
     fold: int
     reported_limit: int
-    """Limit in the provider's tokens: like `reported_target`, it does not change while the calibration learns."""
+    """`limit` in the provider's tokens. Like `reported_target`, it does not change while the calibration learns."""
     reported_target: int
     cost_gate_limit: int = 0
-    """Largest view for which the cost gate may postpone a due compaction. 0 after an overflow, and if the request sets
-    its own trigger."""
+    """Largest view for which the cost gate may postpone a compaction; 0 for none, such as after an overflow."""
     line: Line = ONE_TO_ONE
     caution: float = 1.0
-    """Factor for the thresholds: see `HEURISTIC_CAUTION`."""
+    """Factor for trigger and target: see `HEURISTIC_CAUTION`."""
     reserve: int = 0
     """Part of the window reserved for the completion, in the provider's tokens."""
     body_bytes: int = 0
-    """Maximum bytes of all messages: pictures and files are omitted to meet it. 0: no maximum."""
+    """Maximum bytes of all messages; if they have more, media are masked. 0: no maximum."""
 
     def steady_estimate(self, tokens: float) -> int:
-        """Convert the provider's tokens to an estimate with a coarsely rounded ratio, so that the small changes of the
-        calibration have no effect."""
+        """Convert the provider's tokens to an estimate. The calibration's ratio is rounded, so that its small changes
+        have no effect."""
         return int(tokens / (max(1, round(self.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
 
@@ -161,11 +160,11 @@ def budget_for(
 ) -> Budget:
     """Calculate the limits of one request from the model's window and the settings.
 
-    `output` is the request's output cap. `threshold` is a trigger in the provider's tokens that the request sets: room,
-    target, tail and summaries then follow from it.
+    `output`: output cap of the request. `threshold`: trigger in the provider's tokens that the request itself sets.
+    Room, target, tail and summaries then follow from it.
 
-    Limits are converted to estimates with the calibration's ratio and offset; tail, summary and fold with the ratio
-    alone.
+    Sizes of a whole prompt are converted to estimates by the calibration's ratio and offset; sizes of a part, such as
+    the tail, by the ratio alone.
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
@@ -178,18 +177,18 @@ def budget_for(
         since = int(shares.since_checkpoint * window.context / line.ratio)
     target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
-    # The cap also protects quality, which the cost gate must not lower.
+    # The cost gate must not exceed the cap, because the cap also protects the quality of answers.
     cost_gate_limit = line.to_estimate(min(COST_GATE_SHARE * limit, room) * caution) if threshold is None else 0
     return Budget(
         window=window.context,
         limit=line.to_estimate(limit),
         room=line.to_estimate(room),
-        # A compaction is always due over the limit.
+        # Above the limit, a compaction is always due.
         trigger=Trigger(min(line.to_estimate(due * caution), line.to_estimate(limit)), since),
         target=line.to_estimate(target * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),
-        # If the trigger lowers the target, the tail shrinks in proportion.
+        # If the trigger lowers the target, the fill shrinks in proportion.
         tail_fill=int(min(shares.tail_fill / shares.target * target, shares.most_tail_fill) / line.ratio),
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
@@ -209,7 +208,7 @@ def limit_of(window: Window, reserve: int) -> int:
 
 
 def reserve_of(window: Window, output: int | None, least: float | None = None) -> int:
-    """Return the tokens reserved for a completion with the output cap `output`; `least` is a share of the window."""
+    """Return the tokens reserved for a completion. `output`: the output cap. `least`: minimum share of the window."""
     if output is None and least is None:
         return min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     return max(min(output or 0, int(MOST_RESERVED * window.context)), round((least or 0.0) * window.context))
@@ -217,19 +216,19 @@ def reserve_of(window: Window, output: int | None, least: float | None = None) -
 
 def _due(window: int, limit: int, shares: Shares) -> float:
     share = limit if shares.trigger is None else shares.trigger * (window if shares.of_window else limit)
-    # A cap that the operator sets below the floor lowers the floor.
+    # If the operator sets the cap below the floor, the cap is the floor.
     floor = min(shares.floor_tokens, shares.floor * limit, shares.cap or limit)
     return max(floor, min(share, shares.cap or share))
 
 
 def least_output(window: int, cap: int, thinking: int) -> int:
-    """Return the minimum to which `cap` may be lowered: a quarter of the window, and more than the thinking budget."""
+    """Return the lowest output cap that Steno may set: a quarter of the window, and more than the thinking budget."""
     return min(cap, max(int(MOST_RESERVED * window), thinking + 1))
 
 
 def output_cap(budget: Budget, sent: int, cap: int, thinking: int) -> int | None:
-    """Return a lower output cap for a provider that adds the cap to the prompt; None if the client's `cap` fits, or
-    cannot be lowered. `sent`: estimate of the prompt."""
+    """Return a lower output cap for a provider that adds the cap to the prompt; None if the client's `cap` fits or
+    cannot be lowered. `sent`: tokens of the payload, by the estimate."""
     prompt = budget.line.to_provider_tokens(sent)
     if prompt + cap <= budget.window:
         return None
@@ -244,13 +243,13 @@ def most_without_summary(budget: Budget) -> int:
 
 
 def background_threshold(budget: Budget) -> int:
-    """Return the largest view for which no background compaction starts, however fast the history grows."""
+    """Return the view size up to which no background compaction starts, however fast the history grows."""
     soft = max(SOFT_SHARE * budget.caution * budget.room, LEAST_OVER_TARGET * budget.target)
     return min(int(soft), budget.trigger.quiet_tokens)
 
 
 def least_counted(budget: Budget) -> int:
-    """Return the largest history whose requests need not count for `RequestRate`."""
+    """Return the history size up to which requests do not count for `RequestRate`."""
     return int(REMEMBERED_SHARE * background_threshold(budget))
 
 
@@ -259,15 +258,14 @@ def latest_start(budget: Budget, growth: int) -> int:
 
 
 def background_budget(budget: Budget, growth: int) -> Budget:
-    """Return the limits of a background compaction that starts now: its trigger, and the size of the view that it aims
-    for. The trigger fires whenever the request's own trigger does.
+    """Return the limits of a background compaction that starts now.
 
     A request over its trigger is sent without a new summary while it fits, and Steno makes the summary after the
-    answer. If the conversation grows fast, or summaries take long, the next requests would not fit and would wait. So
-    the compaction starts below the trigger, and the cost gate no longer postpones it, once the free room is less than
-    the expected growth of the history while the summary is made (`RequestRate.growth`).
+    answer. If the conversation grows fast, or summaries take long, the next requests might not fit and would wait. So
+    the background trigger is lower: it fires if the free room is less than the expected growth of the history while
+    the summary is made (`growth`, see `RequestRate.growth`). The cost gate then no longer postpones the compaction.
 
-    The expected growth is subtracted from target and tail, so that the view has its planned size when it is used.
+    The growth is subtracted from target and tail, so that the view has its planned size when a request uses it.
     """
     start = latest_start(budget, growth)
 
@@ -285,30 +283,30 @@ def background_budget(budget: Budget, growth: int) -> Budget:
 
 
 MIN_LIMIT = 1_000
-"""Minimum tokens of a window: a smaller number in an error is a quota, or not a number of tokens."""
+"""Minimum tokens of a window. A smaller number in an error is a quota, or not a number of tokens."""
 FEW = 16
 """Maximum tokens of an empty answer: providers count its end tokens."""
 FULL_SHARE = 0.95
-"""Minimum share of the window that prompt and answer fill if the window ended the answer."""
+"""Share of the window that prompt and answer fill at least if the window ended the answer."""
 PRESSURE = 0.80
-"""Minimum estimate, as a share of the window, of a prompt that may have been too large."""
+"""Share of the window that the estimate of a prompt must reach for an overflow to be plausible."""
 CEILING_SHARE = 0.95
 MIX_ERROR = 0.05
-"""Share by which the provider may count more per estimated token in the smaller prompt, as its content differs."""
+"""Share by which the provider may count more tokens per estimated token in the smaller prompt: its content differs."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
-"""Shares of a prompt, and of one with media, that are tried if the refusal gives no numbers."""
+"""If the refusal gives no numbers, Steno tries `SENT_SHARE` of the prompt, or this share of a prompt with media."""
 TARGET_SHARE = 0.60
-"""Target of a summary as a share of the ceiling, so that the next turn does not overflow again."""
+"""Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
-"""Minimum tokens of a prompt besides the instructions, or in small windows this share of the limit."""
+"""A prompt has at least `LEAST_ROOM` tokens besides the instructions, or this share of the limit if that is less."""
 PAYLOAD_SHARE = 0.9
-"""Share of a byte limit that a smaller prompt may use, as its tokens and bytes do not shrink alike."""
+"""Share of a byte limit that the smaller prompt may use: tokens and bytes do not shrink alike."""
 
 
 class Overflow(Struct, frozen=True):
-    """Refusal of a prompt for its size. Numbers are the provider's; None if it gives none."""
+    """Refusal of a prompt for its size. Numbers are from the provider's error; None if it gives none."""
 
     kind: Literal["context_window", "request_too_large", "payload"]
     """Exceeded limit: the model's window, a quota of tokens per minute, or a number of bytes."""
@@ -319,7 +317,7 @@ class Overflow(Struct, frozen=True):
     """Tokens counted against the limit: the prompt, and the output if the provider adds it."""
     names_output: bool = False
     needs_pressure: bool = False
-    """True if the error gives no reason: it is an overflow only if the estimate is at least `PRESSURE`."""
+    """True if the error gives no reason. It counts as an overflow only if the estimate reaches `PRESSURE`."""
     limit_bytes: int | None = None
 
     @property
@@ -329,12 +327,12 @@ class Overflow(Struct, frozen=True):
 
 
 class CutAnswer(Struct, frozen=True):
-    """Answer with status 200 that a length limit ended; numbers are the provider's tokens."""
+    """Answer with status 200 that a length limit ended. Numbers are the provider's tokens."""
 
     by_window: bool
-    """True if the stop reason names the window; False if it names the length of the answer."""
+    """True if the stop reason names the window, False if it names the length of the answer."""
     is_empty: bool
-    """True if the answer holds neither text nor calls."""
+    """True if the answer has neither text nor tool calls."""
     prompt: int | None
     completion: int | None
 
@@ -343,9 +341,9 @@ class CutAnswer(Struct, frozen=True):
 
 
 def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: int | None) -> Overflow | None:
-    """Return the overflow that a cut answer reveals: the prompt left less room than the reserve. None if it does not.
+    """Return an overflow if the prompt left too little room for the answer, None if another limit ended the answer.
 
-    `expected` is the prompt's estimate in the provider's tokens. The request's output cap `cap` may also have ended the
+    `expected`: estimated prompt in the provider's tokens. `cap`: output cap of the request, which may have ended the
     answer. The limit of the overflow is the sum of prompt and answer.
     """
     completion, total = cut.completion, cut.total(expected)
@@ -355,7 +353,7 @@ def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: i
         is_overflow = False
     elif completion is None:
         is_overflow = cap is None or expected >= PRESSURE * window
-    else:  # Hidden thinking may have used up an output cap that the provider sets.
+    else:  # Otherwise hidden thinking may have used up an output cap that the provider sets.
         is_overflow = completion <= FEW or total >= FULL_SHARE * window
     return Overflow("context_window", total) if is_overflow and total >= MIN_LIMIT else None
 
@@ -367,25 +365,25 @@ class Payload(Struct, frozen=True):
     instructions: int
     """Tokens that no compaction can remove."""
     cap: int | None = None
-    """The request's output cap."""
+    """Output cap of the request."""
     thinking: int = 0
-    """The budget for thinking, which the output cap has to exceed."""
+    """Thinking budget of the request, which the output cap has to exceed."""
     holds_media: bool = False
     size: int = 0
     """Bytes of the body."""
     media_bytes: int = 0
-    """Bytes of media that the policy may leave out."""
+    """Bytes of media that Steno may mask."""
 
 
 class SmallerLimits(Struct, frozen=True):
-    """Changes for the retry of a refused request; None for an unchanged value."""
+    """Changed limits for the retry of a refused request; None for an unchanged limit."""
 
     budget: Budget | None
     output_cap: int | None = None
 
 
 def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLimits | None:
-    """Choose a smaller budget or output cap for a retry; None if neither can help."""
+    """Choose a smaller budget, a lower output cap, or both for a retry; None if they cannot help."""
     if overflow.kind == "payload":
         return SmallerLimits(lighter) if (lighter := _fewer_bytes(overflow, budget, sent)) else None
     expected = budget.line.to_provider_tokens(sent.tokens)
@@ -398,21 +396,21 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
         return SmallerLimits(smaller) if smaller else None
     least = least_output(window, sent.cap, sent.thinking)
     if output:
-        # If the prompt's tokens are unknown, the refusal gives at most a lower bound.
+        # If the provider's count of the prompt is unknown, use the estimate, or the refusal's lower bound.
         fitting = window - (prompt or round((1 + PROMPT_ERROR) * max(expected, overflow.prompt or 0)))
         if least <= fitting < sent.cap:
             return SmallerLimits(None, fitting)
-    # A provider may add the output even if its refusal names the prompt alone, as Anthropic does.
+    # A provider may add the output even if its refusal names only the prompt, as Anthropic does.
     smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, min(output, least) if output else least)
     if smaller is None:
         return None
-    # If the prompt's tokens are unknown, the estimate may be far off, and the provider may have added the cap.
+    # Without the provider's count, the estimate may be far off, and the provider may have added the cap.
     cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
     return SmallerLimits(smaller, cap if output != 0 and cap < sent.cap else None)
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:
-    """Return the provider's tokens of the prompt, and of the output that it added; None if unknown."""
+    """Return the provider's counts of the prompt and of the output that it added; None if unknown."""
     prompt, requested = overflow.prompt, overflow.requested
     if requested is None:
         fits_alone = expected <= CEILING_SHARE * window
@@ -423,7 +421,7 @@ def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) ->
             return requested - cap, cap
         return None, None
     output = requested - prompt if cap is None else min(cap, requested - prompt)
-    if output and requested == window + 1:  # vLLM names the least prompt that would be too large.
+    if output and requested == window + 1:  # vLLM reports the smallest prompt that would be too large.
         return None, output
     return requested - output, output
 
@@ -434,13 +432,13 @@ def _fewer_tokens(
     """Return limits for a smaller prompt, and its maximum in the provider's tokens. The limits are None if too little
     of the conversation would be left.
 
-    If the provider counts more than Steno expected, all parts are scaled by that factor, with a margin (`MIX_ERROR`).
-    In a prompt with media, the difference is first attributed to pictures that stay, and is a constant. If that leaves
-    no room, it is attributed to pictures that can be omitted, and scales with the prompt.
+    If the provider counted more than Steno expected, the limits are scaled by that factor, with a margin (`MIX_ERROR`).
+    In a prompt with media, Steno first assumes that the difference comes from pictures that stay, and subtracts it. If
+    that leaves no room, Steno assumes that it comes from pictures that can be masked, and scales the limits.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)
-    # One or two assumptions on the provider's count: factor, constant tokens, minimum room.
+    # One or two assumptions on the provider's count, each as factor, constant tokens and minimum room.
     ways: list[tuple[float, int, float]] = [(1.0, 0, least)]
     if overflow.limit is None:
         share, in_force = (
@@ -469,7 +467,7 @@ def _fewer_tokens(
 
 
 def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Payload) -> Budget | None:
-    """Return limits for a smaller body: less media, and fewer tokens if that is not enough; None if neither helps."""
+    """Return limits for a smaller body: less media, then also fewer tokens; None if too little would be left."""
     share = SENT_SHARE
     if overflow.limit_bytes is not None and sent.size:
         share = min(share, PAYLOAD_SHARE * overflow.limit_bytes / sent.size)

@@ -1,4 +1,4 @@
-"""Caches of a process: the chunks of each conversation for times without the store, and recall indexes."""
+"""Caches of a process: the chunks of each conversation, for use while the store is unavailable, and recall indexes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.runtime.tasks import Work
 CHUNK_BYTES = 2_000
 """Estimated bytes of a chunk without its texts."""
 SECONDS = 900.0
-"""Seconds for which the store's answer may be used: another process may erase these chunks meanwhile."""
+"""Maximum age of cached chunks in seconds: another process may erase them meanwhile."""
 _Key = tuple[ConversationKey, str]
 
 
@@ -33,15 +33,15 @@ class _Remembered(Struct, frozen=True):
 
 
 class ChunkMemory:
-    """Cached chunks by conversation and series. Each answer of the store replaces the previous one, so that edited or
-    erased chunks disappear with the next read."""
+    """Cache of chunks by conversation and series. Each read of the store replaces the entry, so that edited and erased
+    chunks disappear."""
 
     def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
         self._chunks: Cache[_Key, _Remembered] = caches.cache("summaries", _held_bytes)
         self._clock = clock
 
     def keep(self, key: ConversationKey, series: str, chunks: Sequence[SummaryChunk]) -> None:
-        """Replace the cached chunks by the store's answer."""
+        """Replace the cached chunks by `chunks`, as read from the store."""
         if chunks:
             self._chunks.keep((key, series), _Remembered(tuple(chunks), self._clock() + SECONDS))
         else:
@@ -58,7 +58,7 @@ class ChunkMemory:
         return [chunk for chunk in held.chunks if {chunk.from_digest, chunk.through_digest} <= digests]
 
     def forget(self, erased: Erased) -> None:
-        """Forget an erased conversation, and all conversations that use chunks of it."""
+        """Forget an erased conversation, and all conversations that use its chunks."""
 
         def is_gone(key: _Key, held: _Remembered) -> bool:
             tenant, conversation_id = key[0]
@@ -68,7 +68,7 @@ class ChunkMemory:
         self._chunks.drop(is_gone)
 
     def forget_chunks(self, tenant: str, ids: Collection[str]) -> None:
-        """Forget all conversations of the tenant that use one of these chunks, so that the store is read again."""
+        """Forget all conversations of the tenant that use one of these chunks."""
         gone = set(ids)
         self._chunks.drop(lambda key, held: key[0][0] == tenant and not gone.isdisjoint(c.id for c in held.chunks))
 
@@ -82,21 +82,21 @@ def _held_bytes(_: _Key, held: _Remembered) -> int:
 class _Held(Struct, frozen=True):
     recollection: Recollection
     size: int = 0
-    """Estimated size after the last search. Computed under the lock, because another thread may be extending the
+    """Estimated bytes after the last search. Only computed under the lock, because another thread may extend the
     index."""
     lock: Lock = field(default_factory=Lock)
-    """Lock for concurrent requests of one conversation."""
+    """Lock for concurrent searches of one conversation."""
 
 
 class RecallIndexCache:
     def __init__(self, work: Work, caches: Caches) -> None:
         self._work = work
         self._held: Cache[tuple[ConversationKey, str], _Held] = caches.cache("recall", lambda _, held: held.size)
-        """Indexes by conversation and model, as token counts differ by model. An evicted index is rebuilt, which takes
-        seconds for a million tokens."""
+        """Indexes by conversation and model: token counts differ between models. An evicted index is rebuilt when it is
+        needed, which takes seconds for a million tokens."""
 
     async def recalled(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
-        """Add quotations that match the current message, from messages that the view omits."""
+        """Return the view with quotations from omitted messages that match the current message."""
         key = request.conversation_key, request.model
         known = self._held.use(key)
         found, held = await self._work.do(request.tenant, lambda: _look(request, view, policy, known))

@@ -1,4 +1,4 @@
-"""Chunk builder: drafts each summary chunk and its summary call, and turns the answer into the chunk."""
+"""Chunk builder: drafts a summary chunk and its summary call, and makes the chunk from the answer."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from app.conversation.secrets import REMOVED, without_secrets
 from app.tokens.estimate import Count, note_tokens
 
 WORDS_SHARE = 0.5
-"""Maximum share of the replaced tokens for the user's words in a chunk, as the chunk has to be smaller."""
+"""Maximum tokens of the user's words in a chunk, as a share of the replaced tokens: the chunk has to be smaller."""
 LEAST_PART = 100
-"""Minimum tokens that one of several parts counts as replacing, besides its values and user's words."""
+"""Minimum of `Draft.replaces` if the plan has several parts, because one part may be small."""
 
 EDITED = "edited"
 """`prompt_version` of a chunk that a person edited."""
@@ -65,13 +65,13 @@ class Draft(Struct, frozen=True):
     prompt: str
     notes: tuple[str, ...]
     shown: View | None
-    """View that the summariser reads instead of `quoted`; None if it reads `quoted`."""
+    """View that the summariser reads; None if it reads the transcript `quoted`."""
     beside: tuple[str, ...]
-    """Notes that the summariser reads with the `shown` view."""
+    """Additional rules for a call with a `shown` view."""
     aim: int
-    """Maximum tokens of the text that the prompt asks for."""
+    """Maximum tokens of the summary text, as stated in the prompt."""
     replaces: int
-    """`stands_for`, or a minimum, less the tokens of values and user's words: the text has to be smaller."""
+    """Tokens that the text replaces: `stands_for` less the tokens of values and user's words, or `LEAST_PART`."""
     least: int
     """Minimum tokens of the text."""
 
@@ -79,16 +79,16 @@ class Draft(Struct, frozen=True):
 class SummaryCall(Struct, frozen=True):
     request: SummaryRequest
     values: tuple[str, ...] = ()
-    """Exact values of the chunk: the share of them that the answer repeats is recorded."""
+    """Exact values of the chunk. Steno records the share of them that the answer repeats."""
     stands_for: int = 0
-    """Tokens that the answer is to replace."""
+    """Tokens that the chunk will replace."""
     room: int = 0
     """Output cap of the call, in tokens of the estimate."""
 
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
-    """Return the parts of a view up to the message at `stop`. Altered messages are replaced by the client's own: this
-    ends the match of the provider's cache, but masked messages make a poorer summary."""
+    """Return the parts of a view before the message at `stop`, with the client's messages instead of altered ones. From
+    there on the provider's cache does not match, but masked messages would make a poorer summary."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -113,9 +113,9 @@ class ChunkBuilder(Struct, frozen=True):
     options: SummaryOptions
     count: Count
     sent: View | None = None
-    """View over the plan's base, with recalled quotations, as in the provider's cache; None if unknown."""
+    """View over the plan's base with quotations, which the provider may have cached; None if unknown."""
     said: Sequence[tuple[int, UserWords]] = ()
-    """The user's words in the plan's spans, with the positions of their messages."""
+    """The user's words in the plan's spans, each with the position of its message."""
     words_room: int = 0
     """Maximum tokens of the user's words in all chunks."""
 
@@ -142,7 +142,7 @@ class ChunkBuilder(Struct, frozen=True):
         return self._draft(chunk, self._quoted(span, carried), replaces, shown=shown, beside=later)
 
     def of_update(self, span: Span, prior: Sequence[SummaryChunk]) -> Draft:
-        """Draft a level 0 chunk of the history up to the span's end, from the span and the chunks before it."""
+        """Draft a level 0 chunk of the history up to the span's end, from `prior` chunks and the span."""
         transcript, cumulative = self.conversation.transcript, self.options.cumulative
         prior = [*map(self._without_failed_results, prior)]
         kept = transcript.carried(0, span.stop, span.stop)
@@ -174,7 +174,7 @@ class ChunkBuilder(Struct, frozen=True):
         return (prompts.RECENT_NOTE,) if self.options.strategy == "checkpoint" else ()
 
     def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
-        """Return the span's messages as a quoted transcript. Offsets in `carried` count from the span's start."""
+        """Return the span's messages as a transcript. `carried`: offsets from the span's start."""
         transcript, context = self.conversation.transcript, self.conversation.client_context
         stands = {span.start + offset for offset in carried}
         repeated = context.carry_over(span.stop, stands)
@@ -183,11 +183,11 @@ class ChunkBuilder(Struct, frozen=True):
             for index, message in enumerate(transcript.messages[span.start : span.stop], span.start)
         ]
         tokens = quoted_tokens(transcript, span.start, span.stop)
-        # A span exceeds one call only if it is a single unit, or was planned for a cached view.
+        # A span is too large for one call only if it is a single unit, or was planned for a `shown` view.
         longest, readable = None, self.options.input_tokens
         if tokens > readable:
             lengths = [len(text) for message in messages for text in message.texts]
-            room = min(3 * readable, sum(lengths) * readable // tokens)  # characters, about 3 a token
+            room = min(3 * readable, sum(lengths) * readable // tokens)  # In characters, about 3 per token.
             longest = max(200, longest_within(lengths, room))
         recent = len(messages) - len(messages) // 3 if self.options.strategy == "checkpoint" else None
         fence = fence_of(self.conversation.chain[span.stop])
@@ -201,11 +201,11 @@ class ChunkBuilder(Struct, frozen=True):
         view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
         parts = tuple(_before(span.stop, view.parts))
         notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
-        # Providers refuse a tool call without its result. The tokens that the repair saves are not needed here.
+        # Providers refuse a tool call without its result. The repair need not count tokens here.
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """Draft a chunk of a higher level in place of several chunks and their carried messages of finished turns."""
+        """Draft a chunk of a higher level from several chunks and the carried messages that it releases."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
@@ -225,7 +225,7 @@ class ChunkBuilder(Struct, frozen=True):
     def _with_beside(
         self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
     ) -> SummaryChunk:
-        """Add the exact values and the user's words of the chunks and messages that a chunk is made from."""
+        """Return the chunk with the exact values and the user's words of `chunks` and of the span's messages."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
         room = int(self.options.values_share * self._cap(chunk, replaces))
         values: tuple[str, ...] = ()
@@ -261,10 +261,11 @@ class ChunkBuilder(Struct, frozen=True):
         return replace(chunk, user_words=kept, user_words_tokens=tokens)
 
     def _words_room(self, said: Sequence[tuple[int, UserWords]], held: int, *, is_fold: bool) -> tuple[int, int]:
-        """Return the maximum tokens of the user's words in a chunk: of all sentences, and of ranked sentences alone.
+        """Return the maximum tokens of the user's words in a chunk, with all sentences and with ranked sentences alone.
         `held`: tokens of the user's words in earlier chunks.
 
-        A fold leaves room for the next chunk. The spans of a compaction share the room by the length of their words.
+        A fold leaves room for the next chunk. The spans of a compaction share the room in proportion to the length of
+        the user's words in them.
         """
         one, shared = chunk_room(self.budget), int(SHARE * self.budget.room)
         if is_fold:
@@ -276,7 +277,7 @@ class ChunkBuilder(Struct, frozen=True):
         return int(part * room), int(part * wide)
 
     def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
-        """Return the maximum tokens of a chunk. A chunk that also replaces older chunks has twice the room."""
+        """Return the maximum tokens of a chunk: twice `budget.summary` if it also replaces older chunks."""
         takes_in = chunk.level == 0 and bool(chunk.children)
         return min((1 + takes_in) * self.budget.summary, int(AIMED_SHARE * replaces))
 
@@ -323,8 +324,8 @@ class ChunkBuilder(Struct, frozen=True):
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryCall:
-        """Return the call for a draft. Reasons in `refused` make it a retry with a stricter prompt and twice the room,
-        and with a transcript instead of the view, as the summariser may have continued the conversation."""
+        """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt,
+        twice the room, and no view but a transcript: the summariser may have continued the conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()
@@ -337,7 +338,7 @@ class ChunkBuilder(Struct, frozen=True):
         text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
         found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
         if found is not None:
-            # The summary of fewer messages is shorter.
+            # Fewer messages have a shorter summary.
             is_too_long = answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG
             return Failure((found,), overflow=is_too_long)
         chunk = draft.chunk
@@ -359,16 +360,16 @@ class ChunkBuilder(Struct, frozen=True):
         )
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
-        """Return the chunk without its list of failed results, which the summariser would otherwise copy."""
+        """Return the chunk without its list of failed results, because the summariser would copy the list."""
         if not self._failed_results(chunk):
             return chunk
-        # The heading is searched, as earlier releases kept the line breaks of the results.
+        # Search for the heading, because lists of earlier releases have other line breaks.
         written, heading, _ = chunk.text.rpartition(prompts.FAILURES_HEADING)
         return replace(chunk, text=written) if heading else chunk
 
 
 def addressed(chunk: SummaryChunk) -> SummaryChunk:
-    """Return the chunk with its content address as id: a digest of its range and of its bytes in a payload."""
+    """Return the chunk with its content address as id: a digest of its series, level, range and text in a payload."""
     address = blake2b(digest_size=16, person=b"steno-chunk")
     for part in (chunk.series, str(chunk.level), chunk.text, prompts.chunk_beside(chunk)):
         encoded = part.encode("utf-8", "surrogatepass")
@@ -387,9 +388,7 @@ def corrected(
     user_words: Sequence[UserWords] | None = None,
 ) -> SummaryChunk:
     """Return the chunk with the given members replaced, under a new id; the same chunk if nothing differs.
-
-    `conversation_id`: the conversation in which a person edited the chunk.
-    """
+    `conversation_id`: conversation in which a person edited the chunk."""
     wanted = replace(
         chunk,
         text=chunk.text if text is None else text.strip(),

@@ -1,5 +1,5 @@
-"""Summary chunks: stored, content-addressed summaries that replace messages in a payload; the check of a summariser's
-answer (`objection`), and the outcomes of a compaction."""
+"""Summary chunks, which replace messages in a payload; the check of a summariser's answer (`objection`); outcomes of a
+compaction."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ class UserWords(Struct, frozen=True):
     """The user's words in one message, letter by letter but for signs where some were left out."""
 
     turn: int | None
-    """Number of the turn, from 1; None for a rule that the previous release stored."""
+    """Number of the turn, from 1; None for an entry that an earlier release stored."""
     text: str
 
 
 class SummaryChunk(Struct, frozen=True):
-    """The summary of the messages after `from_digest` through `through_digest` of one chain.
+    """Summary of the messages after `from_digest` through `through_digest` of a chain of digests.
 
-    A request uses it only if both digests are in the request's own chain (see `identity`), so an edited or
+    A request uses a chunk only if both digests are in the request's own chain (see `identity`). So an edited or
     branched history never gets a summary of other messages.
 
     `first_index` and `last_index` count messages after the leading instructions, from 0, both inclusive.
-    `through_turn` is the number of turns (user messages) that begin up to `last_index`. `carried` holds offsets
-    from `first_index` of the messages that stay verbatim directly after the summary. `tokens` is the uncalibrated
-    estimate of the summary in a payload, with its wrapper, values and the user's words.
+    `through_turn` is the number of turns that begin up to `last_index`. `carried` holds the messages that stay verbatim
+    after the summary, as offsets from `first_index`. `tokens` is the uncalibrated estimate of the summary in a payload,
+    with its heading, exact values and user's words.
     """
 
     id: str
-    """Content address: the same range, series, level, text, values and user's words have the same id everywhere."""
+    """Content address: a digest of range, series, level, text, values and user's words."""
     conversation_id: str
-    """Conversation that it was made for; any conversation of the tenant may use it."""
+    """Conversation for which the chunk was made; any conversation of the tenant may use it."""
     series: str
-    """Strategy plus focus: a request reads only chunks of its own series."""
+    """Key of strategy and focus. A request reads only chunks of its own series."""
     level: int
-    """0: made from messages, and from older chunks if it has `children`; n + 1: fold of chunks up to level n."""
+    """0 if made from messages, and from older chunks if it has `children`; n + 1 for a fold of chunks up to level n."""
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes
@@ -58,33 +58,33 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if its compaction made another chunk, or fold, directly after it. The two are used together: if the next
-    one applies to a history, its views neither end here nor continue with a chunk of another kind."""
+    """True if the same compaction made another chunk directly after this one. If that chunk applies to a history, too,
+    a view has both or neither: a fold is followed by a fold, another chunk by one that is not a fold."""
     children: tuple[str, ...] = ()
-    """Ids of the chunks that it replaces, in order."""
+    """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
-    """Exact values in its range, extracted by code, the most useful first."""
+    """Lines with exact values from the range, extracted by code, the most useful first."""
     user_words: tuple[UserWords, ...] = ()
-    """The user's words in its range, in order: see `compaction/user_words`."""
+    """The user's words in the range, in order: see `user_words`."""
     user_words_tokens: int = 0
     """Estimate of `user_words` in a payload."""
     values_kept: float | None = None
     """Share of `values` that the text repeats; None without values."""
     history_length: int | None = None
-    """Number of all messages of the history that it was made for; None if an earlier release made it."""
+    """Number of messages of the history when the chunk was made; None in chunks of earlier releases."""
     created_at: datetime | None = None
-    """Set by the store's clock; None until the chunk is stored."""
+    """Time of the store's clock; None until the chunk is stored."""
 
 
 class FirstChunk(Struct, frozen=True):
-    """Recent chunk that covers a history from the first message."""
+    """Properties of a recent chunk that begins at the first message of a history."""
 
     conversation_id: str
     last_index: int
     last_message_digest: bytes
     through_digest: bytes
     history_length: int
-    """Number of all messages of the history that it was made for."""
+    """Number of messages of the history when the chunk was made."""
     created_at: int
     """Milliseconds, by the store's clock."""
 
@@ -101,17 +101,17 @@ MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
 """Maximum size of a summary as a share of the replaced tokens; a larger one saves too little."""
 MISCOUNT = 1.25
-"""Factor by which Steno's count of an answer may exceed the provider's cap, as the tokenizers differ."""
+"""Factor by which Steno's count of an answer may exceed the output cap of the call, because tokenizers differ."""
 LONGEST_REFUSAL = 100
-"""Maximum tokens of a refusal. A longer text that begins like one quotes an apology in the conversation."""
+"""Maximum tokens of a refusal. A longer text with the same beginning quotes an apology from the conversation."""
 ECHOED = 80
-"""Characters at the start of the instructions that no summary begins with."""
+"""Length in characters of the start of the instructions. An answer that begins with it repeats them."""
 _THOUGHT = "think|thinking|reasoning"
 REASONING = re.compile(
     rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-"""Reasoning before an answer. A server may omit the opening tag, and a cut answer lacks the closing tag."""
+"""Reasoning before an answer. The opening tag may be missing, or in a cut answer the closing tag."""
 REFUSAL = re.compile(
     rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'refusals.toml')['refusals'].values()))})",
     re.IGNORECASE,
@@ -139,7 +139,7 @@ class SummaryAnswer(Struct, frozen=True):
     text: str
     ending: Ending = Ending.FINISHED
     word: str = ""
-    """Stop reason for the log: the provider's word, or the usual word."""
+    """Stop reason, for the log; empty if the model finished the answer."""
     usage: Tokens = field(default_factory=Tokens)
     bill: Bill = UNBILLED
     model: str = ""
@@ -151,7 +151,7 @@ class SummaryAnswer(Struct, frozen=True):
 
 
 def visible_text(text: str) -> str:
-    """Return an answer without the reasoning that some models put before it."""
+    """Return an answer without the reasoning at its start."""
     found = REASONING.match(text)
     return text[found.end() if found else 0 :].strip()
 
@@ -161,8 +161,8 @@ def objection(
 ) -> Reason | None:
     """Return the reason why an answer must not become a chunk, or None.
 
-    All numbers are tokens of the estimate: `tokens` of the visible text, `at_most` of the call's output cap, `replaces`
-    of the replaced text. `asked`: the instructions of the call.
+    `tokens`: size of the visible text; `at_most`: output cap of the call; `replaces`: size of the replaced text, all in
+    tokens of the estimate. `asked`: instructions of the call.
     """
     text = visible_text(answer.text)
     refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
@@ -195,7 +195,7 @@ OBJECTIONS = frozenset(
 
 
 def was_refused(why: Reasons) -> bool:
-    """Return True if a compaction failed because Steno rejected the summariser's answers, which cost money."""
+    """Return True if a compaction failed because Steno rejected the summariser's answers."""
     return any(reason.code in OBJECTIONS for reason in why)
 
 
@@ -204,16 +204,16 @@ class Outcome(Enum):
     """All planned chunks were made."""
     FAILED = auto()
     LEASE_LOST = auto()
-    """Another process took the lease during the compaction; its result may be in the store."""
+    """The lease expired or another process took it. Chunks of that process may be in the store."""
     DELETED = auto()
     """The conversation was deleted."""
     STORE_AWAY = auto()
     TAKES_TOO_LONG = auto()
     """The summary is still being made; the request is sent without it."""
     AWAITED = auto()
-    """Another request's compaction ended before this one began; its result may be in the store."""
+    """Another request's compaction ended first. Its chunks may be in the store."""
     IN_BACKGROUND = auto()
-    """The summary is made after the request's answer, or is being made; the request is sent without it."""
+    """The summary is left to a background compaction; the request is sent without it."""
     NOTHING_TO_SUMMARISE = auto()
     NOT_BEGUN = auto()
 
@@ -235,18 +235,17 @@ class Failure(Struct, frozen=True):
 
     why: Reasons
     overflow: bool = False
-    """True if the range was too large for one summary: a part of it may succeed."""
+    """True if the range was too large for one summary, so that a summary of a part of it may succeed."""
 
 
 class Compaction(Struct, frozen=True):
-    """Result of an attempted compaction, with the chunks made, the oldest first."""
-
     made: tuple[SummaryChunk, ...]
+    """New chunks, the oldest first."""
     outcome: Outcome = Outcome.MADE
     why: Reasons = ()
-    """Reasons for a failure, or for not starting."""
+    """Reasons why the compaction failed or did not start."""
     overflow: bool = False
-    """True if a part of the range may succeed, as in `Failure`."""
+    """See `Failure.overflow`."""
 
     @property
     def is_whole(self) -> bool:
@@ -254,7 +253,7 @@ class Compaction(Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """True if this request started the compaction, and it ended within the request's time, also by a failure."""
+        """True if this request started the compaction and it ended, even by a failure, before the deadline."""
         return self.outcome in _FINISHED
 
     @property

@@ -1,7 +1,7 @@
 """Exact values: ids, paths, links, dates and amounts in a text, recognised by their form.
 
-Each pattern reads a run of characters once, and the length of a text is limited, so a hostile text costs no more than a
-long one. Passwords, keys and numbers of payment cards are excluded.
+Passwords, keys and payment card numbers are excluded. A pattern reads a run of characters only once, and texts have a
+maximum length, so a hostile text takes no longer than other long texts.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LONGEST_TEXT = 1 << 16
 """Maximum characters read of one text, half at its start and half at its end."""
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-"""Characters of scripts without spaces: an identifier ends before them."""
+"""Characters of scripts without spaces between words. An identifier ends before such a character."""
 _LETTER = rf"[^\W{_UNSPACED}]"
 _WORDS = re.compile(
     rf"(?:https?|ftp|ssh|git|s3)://[^\s<>\"'`\\^{{}}|{_UNSPACED}]++"
     rf"|[A-Za-z]:\\(?:{_LETTER}|[\\.$~-])++"
-    # An escape, such as a line end, in the text of a JSON document.
+    # An escape sequence in JSON, such as a line end.
     r"|\\(?:u[0-9a-fA-F]{4}|.)"
     rf"|(?:{_LETTER}|[~/.$#@+:%-])++",
     re.DOTALL,
 )
 _MARK = re.compile(rf"</?(?:{'|'.join(MARKS)})(?:\s+[0-9a-f]{{8}})?\s*>", re.IGNORECASE)
-"""Marks of Steno's own notes, which a client may send back."""
+"""Tags of Steno's own notes, which a client may send back."""
 _AFTER_MEMBER_NAME = ('":', '" :', '\\":')
 _LISTS = read_wordings(__package__, "exact_values.toml")
 _BLANK = r"[ \u00a0\u202f]"
@@ -58,7 +58,7 @@ _FORMS = {
     r"|(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?"
     rf"|[\w.@+-]*\w\.(?:{_LISTS['file_endings']}))(?:::?\w+)*",
     "amount": r"\d+(?:[.,]\d+)*(?:[ap]m|[kKMGT]i?B|kg|km|cm|mm|ms|[hmsx])|\d+x\d+",
-    # Letters and digits, or enough digits for an assigned number.
+    # Letters and digits, or a number with so many digits that it was probably assigned.
     "identifier": r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:[a-z]{2}|(?:-[a-z]+)+)$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*"
     r"|\+?\d{7,}|\d{2,}(?:-\d{2,})+",
 }
@@ -77,7 +77,7 @@ class ExactValue(Struct, frozen=True):
 
 
 def readable_part(text: str, most: int) -> str:
-    """Return a text without secrets and marks of Steno's notes, cut to start and end if over `most` characters."""
+    """Return a text without secrets and tags of Steno's notes, and at most `most` characters from its two ends."""
     most = min(most, LONGEST_TEXT)
     if len(text) > most:
         text = f"{text[: most // 2]} {text[len(text) - most // 2 :]}" if most > 1 else ""
@@ -85,7 +85,7 @@ def readable_part(text: str, most: int) -> str:
 
 
 def find_values(text: str) -> Sequence[ExactValue]:
-    """Return the exact values of a text in order. Of overlapping values, the earliest counts, then the longest."""
+    """Return the exact values of a text in order. Of overlapping values, the earliest is kept, or else the longest."""
     phrases = (ExactValue(p.start(), p.end(), str(p.lastgroup), p[0].rstrip(".,'")) for p in _PHRASES.finditer(text))
     values: list[ExactValue] = []
     for value in sorted((*_words(text), *phrases), key=lambda value: (value.start, -value.stop)):
@@ -99,7 +99,7 @@ def exact_values(text: str) -> list[str]:
 
 
 def kept_share(lines: Sequence[str], text: str) -> float | None:
-    """Return the share of the exact values in `lines` that a text repeats verbatim; None without values."""
+    """Return the share of the exact values in `lines` that `text` contains verbatim; None without values."""
     values = dict.fromkeys(value for line in lines for value in exact_values(line))
     return sum(value in text for value in values) / len(values) if values else None
 
@@ -118,7 +118,7 @@ def _words(text: str) -> Iterator[ExactValue]:
 
 
 def classify(word: str) -> tuple[str, str] | None:
-    """Return the kind of a word, and the word without the punctuation around it; None if it is no value."""
+    """Return the kind of a value, and the value without surrounding punctuation; None if the word is no value."""
     value = word.rstrip(".:+-%@#$~")
     value = value.lstrip(".:-%@") if "/" not in value else value.lstrip(":-%@")
     if not 3 <= len(value) <= LONGEST_VALUE or is_secret(value):

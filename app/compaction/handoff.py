@@ -1,7 +1,6 @@
 """Handoff: a Markdown document with which another model, or a person, can continue a conversation.
 
-Each line of quoted content is indented: Markdown then shows it as literal text, so that no content can end its
-quotation.
+Each line of quoted content is indented, which Markdown shows as literal text. So no content can end its quotation.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from app.conversation.messages import History, Kind, tool_name
 from app.conversation.quoting import as_block
 
 ROOM = 60_000
-"""Maximum characters of the section of the latest turns, counted from the last message back. The first messages of the
-last turn and of the first turn without a summary are always shown."""
+"""Maximum characters of the latest turns, which are shown from the newest message back. The first messages of the last
+turn and of the first turn without a summary are shown, too."""
 _USERS = frozenset({Kind.USER, Kind.CLIENT})
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000
-"""Maximum characters of a text, by kind of message, and for other kinds. Longer texts are cut in the middle."""
+"""Maximum characters of a text: `LONGEST_TEXT`, except for the kinds of messages in `LONGEST_TEXTS`. The middle of a
+longer text is cut out."""
 LONGEST_FAILURE, LONGEST_PLAN = 4_000, 8_000
 MOST_ENTRIES = 64
 """Maximum number of entries of `agent_progress`."""
@@ -49,8 +49,8 @@ LAST_ANSWER = "What the assistant answered to the last message is not stored."
 
 
 def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history: History, absent: str) -> str:
-    """Return the document. `about`: facts by name. `chunks`: the summaries of the history's beginning, in order.
-    `history`: messages after the leading instructions. `absent`: text to show if `history` is empty."""
+    """Return the document. `about`: facts by name, for its head. `chunks`: summaries of the history's beginning, in
+    order. `history`: messages after the leading instructions. `absent`: replaces the latest turns if it is empty."""
     told = "\n".join(f"{name}: {value}" for name, value in about.items())
     covered = chunks[-1].last_index + 1 if chunks else 0
     section = partial(_section, history)
@@ -72,9 +72,9 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
 def standing(
     shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
-    """Return the chunks of a history's beginning, in order: the chunks `shown` in its last view, up to the first one
-    that was edited or deleted since, and then `stored` chunks that follow them. `is_of_it`: True for a chunk that ends
-    in this history."""
+    """Return the chunks of a history's beginning, in order and without gaps: the chunks `shown` in its last view, up to
+    a gap that an edited or deleted chunk left, then `stored` chunks. `is_of_it`: whether a chunk ends in this
+    history."""
     found: list[SummaryChunk] = []
     for chunk in shown:
         if not _follows(chunk, found):
@@ -98,7 +98,7 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _last_failure(history: History, section: Callable[..., str]) -> str:
-    """Return the latest result with an error or an exit status other than 0, after its call; empty without one."""
+    """Return the latest failed tool call and its result; empty without one."""
     for index in reversed(range(len(history))):
         message = history[index]
         reported = (reports_failure(message.texts[place]) for place in message.result_places)
@@ -109,7 +109,7 @@ def _last_failure(history: History, section: Callable[..., str]) -> str:
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:
-    """Yield the sections of the last turn and of messages without a summary, as far as `ROOM` allows."""
+    """Yield the sections of the last turn and of messages without a summary: the latest that fit into `ROOM`."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []
@@ -128,7 +128,7 @@ def _latest(history: History, section: Callable[..., str], covered: int) -> Iter
 
 
 def _section(history: History, index: int, longest: int | None = None) -> str:
-    """Return a message under a heading with its number and speaker; empty if there is nothing to show."""
+    """Return a message under a heading with its number and speaker; empty for a message without text."""
     message = history[index]
     longest = longest or LONGEST_TEXTS.get(message.kind, LONGEST_TEXT)
     own = replace(message, texts=without_context(message.texts)) if message.kind in _USERS else message

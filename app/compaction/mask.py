@@ -1,15 +1,15 @@
 """Masks: short texts in place of tool results that the assistant has used. A masked result stays masked.
 
-A boundary is a position in the history. A tool result is masked if, before the boundary, one of these followed it:
+A boundary is a position in the history. A tool result is masked if one of these stands between it and the boundary:
 
 - text of the assistant, which shows that the model has read the result;
 - an assistant message without text, and then ten more results.
 
-New messages change no mask until the boundary moves, so each message keeps the same bytes in every payload.
+New messages change no mask until the boundary moves. So between two moves, each message keeps its bytes in the payload.
 
-If a request has more bytes than its provider accepts, `drop_media` masks images, audio and files, too, the oldest
-first: those of finished turns, and of tool results that an assistant message follows. It stores nothing. A growing view
-keeps its bytes until more media have to be masked.
+If a request has more bytes than its provider accepts, `drop_media` also masks images, audio and files, the oldest
+first: media of finished turns, and of tool results that an assistant message follows. These masks are not stored. While
+the history grows, they stay the same until more media have to be masked.
 """
 
 from __future__ import annotations
@@ -33,40 +33,41 @@ from app.conversation.quoting import word
 from app.tokens.estimate import Cost
 
 BYTES_OF_BASE64 = 0.75
-"""Bytes for each base64 character."""
+"""Bytes per base64 character."""
 MEDIA_TARGET_SHARE = 0.6
-"""Share of the byte limit to mask media down to; it is low because each masking breaks the prompt cache."""
+"""Media are masked until the messages take this share of the byte limit. It is low, because each change breaks the
+provider's prompt cache."""
 LONGEST_ADDRESS = 1_000
-"""Characters of a media part that may be a URL alone; a longer one holds the data."""
+"""Maximum characters of a media part that may be only a URL. A longer part contains the data."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
 CUT_ARGUMENTS = "_shortened"
-"""Only member of shortened arguments, which stay a JSON object because providers refuse anything else."""
+"""Only member of shortened arguments. They stay a JSON object, because providers refuse anything else."""
 
 MINIMUM_GAIN = 0.10
-"""Least share of the view that a boundary has to free to move: each move breaks the provider's prompt cache."""
+"""Minimum share of the view that a move of the boundary has to free: each move breaks the provider's prompt cache."""
 SHAPES_VERSION = 3
-"""Version of the output of `result_excerpts`. Boundaries stored with another version are not used."""
+"""Version of the output of `result_excerpts`. Stored boundaries of another version are not used."""
 
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
-    """Characters of a masked text, without the notice of its size."""
+    """Maximum characters of a masked text, without the notice of its size."""
     shapes: bool = True
-    """Whether `result_excerpts.shaped` shortens a text; otherwise 70 % head and 30 % tail are left."""
+    """True to shorten texts by `result_excerpts.shaped`, False to keep 70 % head and 30 % tail."""
     deny: tuple[str, ...] = ()
     """Glob patterns of the tools whose results are never masked."""
 
     pressure: float | None = None
-    """Share of the limit that messages without instructions have to reach before every maskable result is masked. None:
-    mask only where that makes a summary unnecessary."""
+    """Share of the limit. If messages without instructions reach it, all maskable results before the last unit are
+    masked. None: set a mask only if it makes a summary unnecessary."""
     later: int | None = 10
-    """Number of later results that make a result maskable without text of the assistant. None: only text does."""
+    """Number of later results after which a result is masked without text of the assistant; None to require text."""
 
     @property
     def key(self) -> str:
-        """Key of the settings; a boundary is valid for one key only."""
-        # The empty tuple keeps the keys of stored boundaries valid.
+        """Digest of the settings. A boundary is valid only for the settings with which it was set."""
+        # The empty tuple is in the keys of stored boundaries: without it, these would become invalid.
         how: tuple[object, ...] = (self.characters, (), self.deny)
         how += () if self.later is None else (self.later,)
         how += (SHAPES_VERSION, "shapes") if self.shapes else ()
@@ -81,21 +82,21 @@ def is_allowed(tool: str, deny: Sequence[str]) -> bool:
 class MaskBoundary(Struct, frozen=True, order=True):
     position: int
     start: int
-    """Number of messages that summaries covered when the boundary was set. Views whose summaries cover fewer do not use
-    it: masks would replace a summary there, and the prompt's prefix would change."""
+    """Number of messages that summaries covered when the boundary was set. A view whose summaries cover fewer messages
+    does not use the boundary: masks would replace a summary, which changes the prompt's prefix."""
 
 
 class Masks:
     def __init__(
         self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
     ) -> None:
-        """Do not mask the pinned results at the positions `untouchable`."""
+        """`untouchable`: positions of messages that are not masked, such as pinned ones."""
         self._transcript = transcript
         self._untouchable = untouchable
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-        """Saved tokens for each boundary, by `start`."""
+        """Saved tokens by `start`, for each boundary from 0 on."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
@@ -103,8 +104,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the length of the history from which `drop_media` may mask a message's media, and its mask; None if
-        the message has no media or keeps them."""
+        """Return the number of messages that the history must have for `drop_media` to mask a message's media, and the
+        mask. None if the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -125,11 +126,11 @@ class Masks:
 
     @lazy
     def _used_at(self) -> dict[int, int]:
-        """Return the length of the history from which each result is masked."""
+        """Return the smallest boundary that masks a result, by the result's position."""
         messages, later, found = self._transcript.messages, self._settings.later, dict[int, int]()
         said = never = len(messages) + 1
-        results: list[int] = []  # Positions of the results after a message, the last one first.
-        behind = 0  # Number of these that follow the assistant's next message.
+        results: list[int] = []  # Positions of the results after the current message, the last one first.
+        behind = 0  # Number of these results that follow the assistant's next message.
         for index in reversed(range(len(messages))):
             message = messages[index]
             if message.kind is Kind.ASSISTANT:
@@ -137,11 +138,11 @@ class Masks:
                 behind = len(results)
             if (mask := self._masks.get(index)) is not None:
                 aged = results[behind - later] + 1 if later is not None and behind >= later else never
-                # Media stay until the next turn begins: the current one may refer to them again.
+                # Media stay until the next turn begins, because the current turn may refer to them.
                 at = max(said, self._next_turn(index)) if mask.media else min(said, aged)
                 if at < never:
                     found[index] = at
-            results += [index] * (len(message.answers) or message.is_result_text)  # One for each use of a tool.
+            results += [index] * (len(message.answers) or message.is_result_text)  # Once for each call.
         return found
 
     @lazy
@@ -167,7 +168,7 @@ class Masks:
         message = self._transcript.messages[index]
         places, call = message.result_places, self._transcript.call_text(index)
         texts = tuple(self._left(text, call) if place in places else text for place, text in enumerate(message.texts))
-        # Counted as the result of a single call; a result of parallel calls costs a few tokens less.
+        # Counted as the result of a single call. The result of one of several calls has a few tokens less.
         name = tool_name(self._transcript.messages, index) if message.kind is Kind.RESULT else message.name
         media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
         left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
@@ -183,13 +184,13 @@ def cut_arguments(arguments: str, longest: int) -> str:
 
 
 def _may_lose_media(message: Message) -> bool:
-    """Whether the user sent or a tool returned the message, and all its media are images, audio or files."""
+    """Return whether a user or tool message has media, and only images, audio or files that can be replaced."""
     replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
     return bool(message.media) and message.kind in _SENT and all(replaceable)
 
 
 def in_words(media: Media) -> str:
-    """Return the line in place of a media part: its kind, size and other known properties."""
+    """Return the line that replaces a media part: its kind, size and other known properties."""
     known = [f"{int(media.size * BYTES_OF_BASE64):,} bytes"] if media.size > LONGEST_ADDRESS else []
     if media.width and media.height:
         known.append(f"{media.width} x {media.height}")
@@ -202,7 +203,7 @@ def in_words(media: Media) -> str:
 
 
 class Masking(Struct, frozen=True):
-    """Effect of masks on a conversation, and the known boundaries, ascending."""
+    """Masks of a conversation, and its known boundaries, ascending."""
 
     masks: Masks
     boundaries: tuple[MaskBoundary, ...] = ()
@@ -215,11 +216,11 @@ class Masking(Struct, frozen=True):
 def plan_mask(
     conversation: Conversation, covered: int, unmasked: int, budget: Budget, masking: Masking, settings: MaskPolicy
 ) -> MaskBoundary | None:
-    """Return a boundary that makes a summary after the first `covered` messages unnecessary for now, or None.
+    """Return the new boundary if it makes a summary unnecessary for now, or if `pressure` is reached; otherwise None.
 
-    `unmasked`: tokens of the same view without masks. The boundary moves only as far as the target needs, so that the
-    latest results stay whole. With a `pressure` setting it moves once the messages reach that pressure, and then
-    everything before the last unit is masked.
+    `covered`: number of messages that summaries cover. `unmasked`: tokens of the view without masks. The boundary moves
+    only until the view meets its target, so that the latest results stay whole. With a `pressure` setting it moves to
+    the last unit.
     """
     ahead, masked = moves(conversation, covered, unmasked, masking)
     if not ahead:
@@ -240,7 +241,7 @@ def plan_mask(
 def moves(
     conversation: Conversation, covered: int, unmasked: int, masking: Masking
 ) -> tuple[Sequence[int], Callable[[int], int]]:
-    """Return the positions that the boundary may move to, and a function from a boundary to the tokens of the view."""
+    """Return the positions to which the boundary may move, and a function from a position to the view's tokens."""
     cuts, masks = conversation.transcript.cuts, masking.masks
     last = max(masking.usable(covered), default=covered)
     ahead = cuts[bisect_right(cuts, last) :]
@@ -248,16 +249,15 @@ def moves(
 
 
 def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:
-    """Return whether media have to be masked: the messages have more than `most` bytes. With `most` 0 there is no
-    limit."""
+    """Return whether media have to be masked, because the messages have more than `most` bytes; 0 for no limit."""
     return bool(most) and settings.shapes and conversation.history.holds_media and conversation.message_bytes > most
 
 
 def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
-    """Mask media of a view with more than `most` bytes until it has `MEDIA_TARGET_SHARE` of them."""
+    """Mask the oldest media if the view has more than `most` bytes, down to `MEDIA_TARGET_SHARE` of `most`."""
     messages = conversation.transcript.messages
     size = sum(len(message.raw) for message in conversation.instructions)
-    # For each message with maskable media: their bytes, the history length from which they may go, the mask.
+    # For each message with maskable media: bytes of media, number of messages before they may be masked, mask.
     waiting: list[tuple[int, int, Altered]] = []
     gone: dict[int, Altered] = {}
     for index, part in standing(view):

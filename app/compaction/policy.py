@@ -1,4 +1,4 @@
-"""Policies: which stages a conversation goes through, and with which settings. A preset is a named policy."""
+"""Policies: the stages of compaction and their settings. A preset is a named policy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from app.compaction.view import Conversation
 from app.tokens.usage import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
-"""How summaries are made. additive: a chunk for each range; full: one of the whole history; checkpoint, rolling: one of
-the last summary and the messages since; window, none: no summaries."""
+"""Way to make summaries. `additive`: a chunk for each range of messages. `full`: one summary of the whole history.
+`checkpoint`, `rolling`: one summary, of the previous one and the messages since. `window`, `none`: no summaries."""
 
 CUMULATIVE: frozenset[Strategy] = frozenset({"full", "checkpoint", "rolling"})
-"""Strategies with a single summary that replaces the whole history before the tail."""
+"""Strategies in which a single summary replaces the whole history before the tail."""
 SUMMARISING: frozenset[Strategy] = CUMULATIVE | {"additive"}
 
 
@@ -27,7 +27,7 @@ class Policy(Struct, frozen=True):
     mask: MaskPolicy | None = field(default_factory=MaskPolicy)
     session_pruning: SessionPruning | None = None
     window_turns: int | None = None
-    """Number of complete turns sent before the current one; None for as many as fit."""
+    """Number of complete turns that are sent before the current turn; None for as many as fit."""
     fade: bool = False
     fit: bool = True
     prune: bool = True
@@ -37,11 +37,11 @@ class Policy(Struct, frozen=True):
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     user_words: bool = True
-    """Whether the user's words are quoted when their messages are summarised or omitted."""
+    """Whether Steno quotes the user's words when it summarises or omits user messages."""
     folds_in: bool = True
     """Whether a due fold is made in the same call as the new summary."""
     failed_results: int = 0
-    """Number of failed tool calls, the latest, that are appended to a summary verbatim."""
+    """Maximum number of failed tool calls that are appended to a summary verbatim, the latest ones."""
     alternates: bool = False
     """Whether the provider refuses two consecutive user messages or assistant messages."""
 
@@ -51,11 +51,11 @@ class Policy(Struct, frozen=True):
 
     def leaves_alone(self, conversation: Conversation, budget: Budget, *, counts: bool = True) -> bool:
         """Return whether no stage would change the conversation. Tokens are counted only if necessary; without `counts`
-        never, and the answer is False if it depends on them."""
+        the result is then False."""
         bound, quiet = conversation.bound, self.quiet_tokens(budget)
         if not (conversation.is_within(quiet) if counts else bound is not None and bound <= quiet):
             return False
-        # These stages count no tokens.
+        # The thresholds of these stages are not tokens.
         if self.mask and exceeds(conversation, self.mask, budget.body_bytes):
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
@@ -64,7 +64,7 @@ class Policy(Struct, frozen=True):
         return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
     def quiet_tokens(self, budget: Budget) -> int:
-        """Return the largest history, in tokens, that is within all thresholds."""
+        """Return the maximum tokens of a history that exceeds no threshold."""
         pressures = [FADE_AT] if self.fade else []
         if self.mask and self.mask.pressure is not None:
             pressures.append(self.mask.pressure)
@@ -73,39 +73,38 @@ class Policy(Struct, frozen=True):
 
 
 class SummaryOptions(Struct, frozen=True):
-    """How chunks are made, and how much the summariser can read, in tokens."""
+    """Settings of the summaries of a request, and limits of the summariser in tokens."""
 
     model: str
     prompt: str
     input_tokens: int
-    """Most tokens of a transcript in one call."""
+    """Maximum tokens of a transcript in one call."""
     part_tokens: int
-    """Most tokens of a part; a transcript that is too long for one call is split into parts."""
+    """Maximum tokens of a part, if a transcript is too long for one call and is split into parts."""
     source_tokens: int | None = None
-    """Most tokens that one summary may replace, unless it is cumulative; a larger range gets several. None: no
-    bound."""
+    """Maximum tokens that one summary replaces, unless it is cumulative; None for no maximum."""
     update_prompt: str = ""
-    """Prompt for updating an earlier summary; empty for the same prompt."""
+    """Prompt for updating an earlier summary; empty to use `prompt`."""
     focus: str = ""
     """Subject that the client wants summaries to emphasise, in its own words."""
     ratio: float = 1.0
-    """Tokens of the summariser for each estimated token; the caps of its answers are in its tokens."""
+    """Tokens of the summariser per estimated token. Output caps of its calls are multiplied by it."""
     strategy: Strategy = "additive"
     folds_in: bool = True
     """Whether a due fold is made in the same call as the new summary."""
     style: Literal["transcript", "prefix"] = "transcript"
-    """Whether the summariser reads a quoted transcript or the conversation itself, which its provider may have
-    cached."""
+    """`transcript`: the summariser reads a quoted transcript. `prefix`: it reads the conversation itself, which its
+    provider may have cached."""
     shown_tokens: int = 0
-    """Most tokens of the conversation when the summariser reads it directly, in one call."""
+    """Maximum tokens of the conversation in a call of style `prefix`."""
     alternates: bool = False
     """Whether the summariser refuses two consecutive messages of one role."""
     values_share: float = 0.0
-    """Most of a chunk that exact values may take, as a share."""
+    """Maximum share of a chunk for exact values."""
     user_words: bool = False
     """Whether the user's words are quoted after a summary."""
     failed_results: int = 0
-    """Most failed tool calls that are appended to a summary verbatim, because models omit them."""
+    """Maximum number of failed tool calls that are appended to a summary verbatim, because models omit them."""
 
     @property
     def cumulative(self) -> bool:

@@ -1,4 +1,4 @@
-"""Chat request: the conversation with its settings and limits, and the client's request. Immutable."""
+"""Chat request: the parsed request of a client, with its conversation, settings and limits."""
 
 from __future__ import annotations
 
@@ -33,34 +33,33 @@ ConversationKey = tuple[str, str]
 """(tenant, conversation id)."""
 MANY_MESSAGES = 500
 MANY_BYTES = 1 << 18
-"""Bytes of a history above which a computation may take more than about 10 ms."""
+"""Bytes of a history above which a step over all messages may take more than about 10 ms."""
 
 
 class Measure(Struct, frozen=True, dict=True):
-    """Provider of a request, and the prompt limits there."""
+    """Provider of a request, and the limits of the prompt at that provider."""
 
     provider: Provider
     counted_as: str
-    """Model whose token counting rules apply."""
+    """Model whose rules for counting tokens apply."""
     formula: str
     tools: bool
     window: Window
     asked: int | None
-    """Window that the request's headers ask for; None without one."""
+    """Window in tokens that the request's headers ask for; None if they ask for none."""
     rules: AppliedPolicy
     budget: Budget
     picture_scale: float
-    """Factor for the tokens of images."""
+    """Factor for the estimated tokens of images."""
 
     @lazy
     def least_counted(self) -> int:
-        """Return the size of a history, in tokens, up to which its requests need no exact count, as no summary is due
-        soon."""
+        """Return the largest history, in tokens, whose requests need no exact count, because no summary is due soon."""
         return least_counted(self.budget)
 
     @lazy
     def decided(self) -> DecisionRecord:
-        """Return the limits for the ledger; nothing more is recorded for an unchanged request."""
+        """Return the limits of an unchanged request, for the ledger."""
         budget, reported = self.budget, self.budget.line.to_provider_tokens
         trigger = reported(min(budget.trigger.quiet_tokens, budget.limit))
         return DecisionRecord(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
@@ -70,44 +69,44 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     tenant: str
     conversation_id: str
     named: bool
-    """True if the client gave the id; otherwise the history was recognised or is new."""
+    """True if the client named the conversation; otherwise Steno recognised the history, or it is new."""
     conversation: Conversation
     policy: Policy
     budget: Budget
     model: str
     series: str
-    """Series of usable summaries: those made with the same settings and focus."""
+    """Series of the summaries that this request can use: they have the same strategy and focus."""
     count: Count
     cost: Cost
     """Function that counts the tokens of a single message."""
     may_compact: bool = True
     """True if the client and the operator allow a compaction."""
     recalls: bool = True
-    """True if the client allows quotations."""
+    """True if the client allows quotations from omitted messages."""
     pins: tuple[int, ...] = ()
     """Positions of pinned messages, counted after the leading instructions."""
     thinking_from: int = 0
-    """Position from which the current turn's thinking is sent; the provider refused earlier thinking."""
+    """Position before which the current turn's thinking is omitted, because the provider refused it."""
     binds_thinking: bool = False
-    """True if the model has refused thinking after a changed prefix."""
+    """True if the model has refused signed thinking after a changed prefix."""
 
     request_id: str
     format: WireFormat
     wire: WireRequest
-    """Body, parsed by the format."""
+    """Parsed body."""
     measure: Measure
     prompt: Prompt
-    """Prompt whose tokens are counted."""
+    """Input for counting tokens."""
     headers: Headers
     target: bytes
-    """Path and query of the client, which may hold its keys."""
+    """Path and query of the client's request, which may hold API keys."""
     recognised: Recognition
     heads: Heads
     events: EventShape
     wait_seconds: float
     purpose: Purpose = "summary"
     epoch: int = 0
-    """Epoch of erasures when the request was read."""
+    """Value of the store's erasure counter when the request was read."""
 
     @property
     def conversation_key(self) -> ConversationKey:
@@ -115,7 +114,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     @lazy
     def is_long(self) -> bool:
-        """Return whether work on the history has to run outside the event loop."""
+        """Return whether steps over the whole history must run outside the event loop."""
         messages = self.conversation.transcript.messages
         return len(messages) > MANY_MESSAGES or sum(len(message.raw) for message in messages) > MANY_BYTES
 
@@ -124,7 +123,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return sum(len(message.raw) for message in self.conversation.history)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
-        """Run `step`; through `thread` if the history is long."""
+        """Run `step`: by `thread` if the history is long, else directly."""
         return await thread(self.tenant, step) if self.is_long else step()
 
     @property
@@ -137,19 +136,19 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     @property
     def turn(self) -> int:
-        """Return the number of turns begun."""
+        """Return the number of the current turn, from 1; 0 without a turn."""
         return len(self.conversation.transcript.turn_starts)
 
     def history_key(self, *scope: Hashable) -> HistoryKey:
-        """Return the key of the history: its digests, as one conversation id may have several histories.
+        """Return the key of the history. It contains digests, because a conversation may have several histories.
 
-        With the start of a plan's range as `scope`, it is the key for failures of that compaction; the range's end
-        changes with every turn.
+        With the start of a plan's range as `scope`, it is the key for failures of that compaction. The range's end is
+        not in the key, because it changes with every turn.
         """
         return HistoryKey((self.series, *scope), self.conversation.cut_digests[1:])
 
     def decide_early(self) -> Decision | None:
-        """Return the decision if it needs neither the store nor a summary; else None."""
+        """Return the decision if it needs neither the store nor a summary; otherwise None."""
         conversation, budget = self.conversation, self.budget
         if self.policy.leaves_alone(conversation, budget):
             return UNTOUCHED
@@ -162,14 +161,14 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return decision.view.tokens if decision.view else self.conversation.tokens
 
     def tokens(self, decision: Decision) -> tuple[int, int]:
-        """Return the tokens of the client's prompt and of the sent one, as the provider counts them."""
+        """Return the tokens of the client's prompt and of the payload, as the provider counts them."""
         reported = self.budget.line.to_provider_tokens
         before = reported(self.conversation.tokens)
         return before, reported(self.forwarded(decision)) if decision.view else before
 
     def with_output_limits(self, decision: Decision) -> Decision:
-        """Adapt the output cap and the task budget to the payload. The cap changes if the provider adds it to the
-        prompt and both exceed the window; the task budget, because the provider does not see the omitted tokens."""
+        """Adapt the decision's output cap and actions to the payload. The output cap is lowered if the provider adds it
+        to the prompt and both exceed the window."""
         if self._lowered_task_budget(decision) is not None and TASK_BUDGET_LOWERED not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, TASK_BUDGET_LOWERED))
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
@@ -183,13 +182,13 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return decision if cap is None else capped(decision, cap)
 
     def _turns_thinking_off(self, decision: Decision) -> bool:
-        """Return whether the current turn lacks thinking that its provider demands."""
+        """Return whether the current turn lacks thinking that the provider demands while thinking is on."""
         conversation, view = self.conversation, decision.view
         goes_without = self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
         return goes_without and self.wire.thinking == "enabled"
 
     def _lowered_task_budget(self, decision: Decision) -> int | None:
-        """Return the client's task budget less the omitted tokens; None if it does not change."""
+        """Return the client's task budget less the omitted tokens; None if nothing was omitted."""
         if decision.view is None or (said := self.wire.task_budget) is None:
             return None
         before, after = self.tokens(decision)
@@ -197,8 +196,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     @property
     def adds_output(self) -> bool:
-        """Return whether the provider is known to refuse a prompt that exceeds the window together with its output
-        cap."""
+        """Return whether the provider has refused a prompt that exceeded the window only with its output cap."""
         return bool(self.provider.adds_output.find(self.tenant, (self.format.name, self.model)))
 
     def recalled(self, notes: Iterable[Note | Recalled]) -> int:
@@ -210,8 +208,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return self._with_breakpoint(payload, view) or payload if view.marks_cache else payload
 
     def can_mark_cache(self, view: View) -> bool:
-        """Return whether a view's payload may get another cache breakpoint before the quotations for the last
-        message."""
+        """Return whether Steno may add a cache breakpoint before the quotations for the last user message."""
         may_be_set = self.format.breakpoints.may_be_set(self.wire.source)
         return may_be_set and self._with_breakpoint(self.rendered(view), view) is not None
 
@@ -222,7 +219,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return self.format.breakpoints.added(self.wire.source, payload, quotation.text)
 
     def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
-        """Return the bytes for the provider: the client's own if nothing was changed."""
+        """Return the body for the provider: the client's own bytes if nothing is changed."""
         if decision.view is None:
             body = self.wire.untouched
         else:
