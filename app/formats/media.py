@@ -22,7 +22,7 @@ from app.formats.raw_json import text_at
 HEADER = 4 << 10
 """Characters of base64 that Steno decodes to find a picture's size or a recording's header."""
 JPEG_HEADER = 4 << 16
-"""The same for a JPEG, where previews and colour profiles of up to 64 KB each may precede the size."""
+"""Characters decoded of a JPEG, because previews and profiles of up to 64 KB each may precede its size."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
 """Assumed rates of recordings without a WAV header: MP3 at 64 kbit/s, PCM with 16 bits at 24 kHz."""

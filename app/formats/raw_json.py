@@ -160,7 +160,7 @@ class RawObject:
         return b"".join((*pieces, self.text[position:]))
 
     def with_status(self, members: bytes) -> bytes:
-        """Return the object with these `STATUS_MEMBERS` in place of its own."""
+        """Return the object with these `STATUS_MEMBERS` in place of existing ones."""
         return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:

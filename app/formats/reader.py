@@ -162,7 +162,7 @@ class MessageReader:
         """Messages of cached histories by their raw bytes, because an edited history has most of them again."""
         self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
-        """Cached prefixes of the bodies of the same requests, for `WireFormat.read`."""
+        """Cached prefixes of request bodies, for `WireFormat.read`."""
         self._lock = caches.lock  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:

@@ -49,7 +49,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Members that may hold each number, each with the object that contains it; the first one present counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
-"""Models whose usage may include reasoning in the total only."""
+"""Pattern of models whose usage may include reasoning in the total only."""
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Finish reasons for a full window (Bedrock, Anthropic, Mistral). OpenAI's `length` may be the client's own cap."""
 LONGEST_REASON = 100

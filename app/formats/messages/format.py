@@ -121,8 +121,8 @@ def window_asked(headers: Headers) -> int | None:
 
 
 def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Join the messages up to the provider's last compaction into one, because the provider reads none before it. A
-    next message with tool results is joined, too."""
+    """Join the messages up to the provider's last compaction into one, because the provider reads no earlier message.
+    A next message with tool results is joined, too."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
     last = next((i for i in marked if holds_compaction(decoded_object(elements[i]))), None)
     if last is None:
@@ -176,7 +176,7 @@ PAGE = 1_570
 POINTS = 4.0
 """Pixels for each square point of a page, which is drawn at twice its width and height."""
 UNKNOWN_FILE = 1_600
-"""Tokens of an unreadable file: about one page."""
+"""Tokens of an unreadable file, as for one page."""
 PIXELS = 750
 """Pixels of a picture for each token."""
 ENCRYPTED = Encrypted(250, 4.9)

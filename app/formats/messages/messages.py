@@ -89,7 +89,7 @@ def is_server_result(block: Json) -> bool:
 
 
 def is_compaction(block: Json) -> bool:
-    """Return whether a block is the provider's own summary; a failed one is empty and does not count."""
+    """Return whether a block is the provider's own summary; a failed summary is empty and does not count."""
     return block.get("type") == "compaction" and bool(block.get("content") or block.get("encrypted_content"))
 
 

@@ -107,7 +107,7 @@ class ResponsesEditor(AnswerEditor):
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        """Return a writer of comments for `chunk`, and for `start` if the provider stores the answer by its own id."""
+        """Return a writer of comments for `chunk`, and for `start` if the provider stores the answer under its id."""
         quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
         return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
 
