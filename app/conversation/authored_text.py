@@ -32,7 +32,7 @@ from app.conversation.messages import Kind, Message
 from app.conversation.tool_results import WORDINGS, ResultConfidence
 
 LONGEST_MESSAGE = 16_384
-"""Most characters that Steno reads of a message: of a longer message, half of them at each end."""
+"""Most characters that Steno reads of a message. Of a longer message it reads half as many at each end."""
 LONGEST_OMISSION = 1 << 20
 """Most unread characters that are searched for an announcement. If there are more, the end does not count."""
 EDGE = 2_000
@@ -323,7 +323,7 @@ def _blank(text: str, spans: Iterable[Span], by: str = _HIDDEN) -> str:
 
 
 def title_of(messages: Sequence[Message]) -> str:
-    """Return the start of the user's words in one line; empty if the first messages have none."""
+    """Return the first words of the user on one line, as a title; empty if the first messages have none."""
     of_user = (message for message in messages if message.kind is Kind.USER)
     for message in islice(of_user, TITLE_MESSAGES):
         if len(message.raw) <= LONGEST_TITLED:

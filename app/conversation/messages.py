@@ -111,11 +111,11 @@ class Message(Struct, frozen=True, weakref=True):
     thoughts: tuple[str, ...] = ()
     """Texts of the model's reasoning, which Steno never changes or quotes."""
     sealed: bool = False
-    """True if it is signed or encrypted as a whole. Steno sends it unchanged or not at all, and never quotes it."""
+    """True if all of it is signed or encrypted. Steno sends it unchanged or omits it, and never quotes it."""
     signed_thinking: bool = False
     """True if the provider signed some of its thoughts: see `without_thinking` in `compaction/view`."""
     bound: bool = False
-    """True if the provider refuses it without the next message: both are sent or omitted together."""
+    """True if the provider refuses the message without the next one. Steno sends or omits both together."""
     expires: bool = False
     """True for an instruction that its provider shows to the model only until a later user message."""
     encrypted: int = 0
@@ -135,7 +135,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """Return whether it is a result written as user text: it names no call, and answers the message before it."""
+        """Return whether this is a result written as user text. It names no call, and answers the message before."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property

@@ -34,11 +34,11 @@ _CALL = re.compile("|".join(WORDINGS["calls"]), re.MULTILINE)
 class ResultConfidence(Enum):
     NONE = auto()
     POSSIBLE = auto()
-    """Reads like a result, but may contain the user's words."""
+    """The message reads like a result, but may contain the user's words."""
     LIKELY = auto()
-    """Uses words that a user might write: a result only if the assistant called a tool."""
+    """The message has words that a user might write. It is a result only if the assistant called a tool."""
     CERTAIN = auto()
-    """Uses words that only programs write."""
+    """The message has words that only programs write."""
 
 
 def calls_in_text(texts: Sequence[str]) -> bool:

@@ -234,8 +234,8 @@ class SummaryDialect:
         return {holder: options} if holder else options
 
     def target(self, model: str, asked: bytes = b"", query: bytes = b"") -> bytes:
-        """Return the path with the query. `asked` is the path of the client's request if the summary goes to the same
-        provider; `query` may hold API keys."""
+        """Return path and query of a summary call. `asked` is the path of the client's request if the summary goes to
+        the same provider. `query` may contain API keys."""
         spec, path = self.spec, self.spec.path
         if spec.address is not None:
             named = quote(model, safe="").encode()

@@ -123,7 +123,7 @@ def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
 
 
 def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, Any], str, str]:
-    """Return the members of the usage in a frame or an unstreamed answer, the model, and the service tier."""
+    """Return usage members, model and service tier from a frame or an unstreamed answer."""
     usage, model, tier = dict[str, Any](), "", ""
     for held in (said, *(object_of(said.get(holder)) for holder in spec.holders)):
         usage |= {name: value for name, value in object_of(held.get(spec.usage)).items() if value is not None}

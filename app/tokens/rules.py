@@ -205,7 +205,7 @@ class CountingRules(Struct, frozen=True):
     call_extra: int = 0
     """Additional tokens of each call."""
     unstored_call_extra: int = 0
-    """Additional tokens of a call without an id of the provider's item."""
+    """Additional tokens of each call that has no item id from the provider."""
     required_extra: int = 0
     """Additional tokens of tools if a call is required."""
     one_by_one: OneByOne | None = None

@@ -62,7 +62,7 @@ class Bill(Struct, frozen=True):
     """Region of the computation, if it affects the price."""
     searches: int = 0
     cost: float | None = None
-    """US dollars."""
+    """Provider's charge in US dollars."""
 
 
 UNBILLED = Bill()

@@ -192,7 +192,7 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Part of a model's name, and tokens before its tools without and with a forced call. Exceptions to the next table."""
+"""Part of a model's name, and tokens before its tools without and with a forced call. Exceptions to the table below."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
 """First version of models, and their tokens before the tools without and with a forced call. Newest version first."""
 

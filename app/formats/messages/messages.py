@@ -400,7 +400,7 @@ def _note(text: str) -> Mapping[str, Any]:
 
 
 def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
-    """Return the last cache breakpoint of the summary's messages that are not sent themselves, if any."""
+    """Return the last cache breakpoint of the messages that a summary replaces and that are not sent, if any."""
     messages, positions = conversation.transcript.messages, conversation.chain.positions
     start, stop = (positions[end] for end in (part.chunk.from_digest, part.chunk.through_digest))
     sent = {i for other in view.parts if isinstance(other, Pinned) for i in range(other.start, other.stop)}
