@@ -40,7 +40,7 @@ def test_each_recording_is_in_the_index_and_nothing_else_is_recorded() -> None:
 
 def test_events_have_the_members_that_the_documentation_lists() -> None:
     table = REST.read_text().partition("### Events")[2].partition("### Shapes")[0]
-    listed = set(re.findall(r"`(\w+)`", table.partition("| | type | stands in |")[2].partition("\n\n")[0]))
+    listed = set(re.findall(r"`(\w+)`", table.partition("| | type | in which event |")[2].partition("\n\n")[0]))
     assert set(re.findall(r"^\| `(compaction_\w+)` \|", table, re.MULTILINE)) == EVENTS
     seen: set[str] = set()
     for written in FORMATS:

@@ -17,5 +17,5 @@ def test_the_table_of_examples_is_worked_out_from_the_list_prices() -> None:
 def test_the_example_is_the_one_that_is_worked_out() -> None:
     for number in (INSTRUCTIONS, SUMMARISED, SUMMARIES, TAIL, CHANGE.freed, CHANGE.rewritten, GROWTH):
         assert f"{number:,}" in COSTS
-    assert f"{CHANGE.freed // (2 * GROWTH)} requests are expected" in COSTS
-    assert f"It expects at least {CostGate().requests}." in COSTS
+    assert f"Steno expects {CHANGE.freed // (2 * GROWTH)} requests" in COSTS
+    assert f"It expects at least {CostGate().requests} requests." in COSTS

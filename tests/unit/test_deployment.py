@@ -166,7 +166,7 @@ def test_pods_have_the_memory_that_sizing_says_they_take() -> None:
     """By the figures of docs/operations.md: what a process takes, its caches, and large bodies at once."""
     page = (ROOT / "docs" / "operations.md").read_text()
     process = re.search(r"A process takes (\d+) MB, `limits.cache_bytes`", page)
-    times = re.search(r"up to ([\d.]+) times\s+what bodies may take", page)
+    times = re.search(r"up to ([\d.]+) times\s+the size of all open bodies", page)
     assert process is not None
     assert times is not None
     for name, (_, steno) in zip(("gateway", "sidecar"), pods(), strict=True):
@@ -214,7 +214,7 @@ def test_replicas_come_and_go_with_their_cpu_one_always_serves_and_postgresql_ha
     assert (budget["selector"]["matchLabels"], budget["minAvailable"]) == (labels, 1)
     assert budget["minAvailable"] < scaling["minReplicas"]
     page = (ROOT / "docs" / "operations.md").read_text()
-    connections = re.search(r"up to (\d+) connections a process", page)
+    connections = re.search(r"opens up to (\d+) connections", page)
     assert connections is not None
     assert scaling["maxReplicas"] * int(connections[1]) <= 100
 
