@@ -1,4 +1,1 @@
-"""Drives compaction: the summariser, the lease, recent failures, what this process remembers.
-
-Knows the store and the providers, and no wire format.
-"""
+"""Compaction: views, summaries, masks, quotations, and the decision about each payload."""

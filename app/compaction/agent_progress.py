@@ -1,8 +1,8 @@
-"""Agent progress: the files that tool calls read and changed, the latest plan and the last failure.
+"""Agent progress: the files that tool calls read and changed, the latest plan, and the last failure.
 
-Tool names differ between clients. The effect of a call is therefore derived from the common parts: a verb in the tool's
-name, a path among the arguments, or a shell command. A command is parsed only for the file that it prints and the files
-that it writes. Other calls have no known effect.
+Tool names differ between clients. So Steno infers the effect of a call from common parts: a verb in the tool's name, a
+path among the arguments, or a shell command. In a command, Steno looks for a file that it prints and files that it
+writes. Other calls have no known effect.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ OPENING = (
     " instructions.]"
 )
 LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
-"""Maximum characters parsed of a command or a patch, of the arguments of a call in tags, and of a path."""
+"""Maximum characters that are parsed: of a command or patch; of the arguments of a call in tags; of a path."""
 LONGEST_CALL, LONGEST_RESULT = 160, 300
-"""Maximum characters quoted of a call, and of a result."""
+"""Maximum characters of a quoted call, and of a quoted result."""
 MOST_READ = 20
 """Maximum number of listed files that were only read."""
 LEAST_ITEMS = 2
 """Minimum number of checkbox items in a plan."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200
-"""Characters searched at the start of a result for a report that nothing was done, and at either end for an exit
-status."""
+"""`_BEGINNING`: characters at the start of a result that are searched for a report that nothing was done.
+`_STATUS_CHARACTERS`: characters at either end that are searched for an exit status."""
 
 _LISTS = read_wordings(__package__, "agent_progress.toml")
 _READING, _CHANGING, _PLANS = (frozenset[str](_LISTS[name]) for name in ("reading", "changing", "plans"))
@@ -45,7 +45,7 @@ _ERROR = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IG
 _TRACEBACK = re.compile(r"^[ \t]*Traceback \(most recent call last\):$", re.MULTILINE)
 _STATUS = re.compile(r"(?:return ?code|exit(?:ed)?(?: with)?(?: code| status)?)\W{1,4}(-?\d+)", re.IGNORECASE)
 _FRAME = re.compile(r"</?\w+>|\b(?:return ?code|exit(?:ed)?(?: with)?(?: code| status)?)\b|\d+", re.IGNORECASE)
-"""Tags, exit status and numbers: a result without other words does not explain a failure."""
+"""Tags, exit statuses and numbers. A result without other words does not explain a failure."""
 _ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]+\[[ xX~>/-]\][ \t]+\S.*$", re.MULTILINE)
 _WORDS = re.compile(r"\w+")
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+")
@@ -55,15 +55,15 @@ _LAST_TAG = re.compile(r"</([a-z]\w*)>(?:\s*</function_calls>)?\s*\Z")
 _MEMBER = re.compile(r"<(\w+)(?:(?:=| name=\")(\w+)\"?)?>(.*?)</\1>", re.DOTALL)
 _IN_PLACE = re.compile(r"-[A-Za-z]*i|--in-place")
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?(.*)(?:\n(?![ \t\r]*\1[ \t\r]*$).*)*(?:\n.*)?", re.MULTILINE)
-"""Here-document, up to the line with its delimiter. Group 2 is the rest of the command's first line."""
+"""Here-document, through the line with its delimiter. Group 2 is the rest of the line where it begins."""
 _TOKENS = re.compile(r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s;&|<>()'"\\])+)|(&&|\|\||>>|>&|[;&|<>\n])""", re.DOTALL)
 
 
 class ToolEffect(Struct, frozen=True):
     call: str
-    """Text of the tool and its arguments, or of the command; equal for equal calls."""
+    """Tool and arguments, or the command, as text. Equal calls have equal texts."""
     reads: str = ""
-    """Path of the file whose content the call returns."""
+    """Path of the file that the call shows; empty without one."""
     writes: tuple[str, ...] = ()
     """Paths of the files that the call changes."""
     runs: bool = False
@@ -81,8 +81,8 @@ class CompletedCall(Struct, frozen=True):
 
 
 def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
-    """Yield entries about the first `covered` messages, the most important first, unless later messages made them
-    outdated. Each entry has a short form, and a long form with an excerpt of the file. `longest_plan`: characters."""
+    """Yield entries about the first `covered` messages, the most important first, without those that later messages
+    made outdated. Each has a short text, and a long one with an excerpt. `longest_plan`: maximum characters."""
     if (plan := _latest_plan(messages)) and plan[0] < covered:
         yield (f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}",) * 2
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]
@@ -92,7 +92,7 @@ def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int)
 
 
 def _latest_plan(messages: Sequence[Message]) -> tuple[int, str] | None:
-    """Return position and text of the latest plan; None without one, or once the user or the agent dropped it."""
+    """Return the position and the text of the latest plan; None without a plan, or if it was cancelled or emptied."""
     own = dict(authored_text(messages))
     for place in reversed(range(len(messages))):
         message = messages[place]
@@ -119,8 +119,8 @@ def _items(text: str) -> str:
 
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
-    """Return position and description of the last failed command that explains its failure and did not succeed later.
-    A search without matches explains nothing."""
+    """Return the position and description of the last failed command that explains its failure and did not succeed
+    later. A search without matches, for example, does not explain anything."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:
@@ -137,8 +137,8 @@ def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
 
 
 def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[tuple[str, str]]:
-    """Yield the files that only the first `covered` messages read or change: changed files, then in one entry the files
-    that were only read; the latest first."""
+    """Yield an entry for each changed file, the latest first, then one entry for all files that were only read. Files
+    that a message after the first `covered` read or changed are omitted."""
     changed: dict[str, CompletedCall] = {}
     seen: dict[str, CompletedCall] = {}
     for call in calls:
@@ -189,7 +189,7 @@ def completed_calls(messages: Sequence[Message]) -> Iterator[CompletedCall]:
 
 
 def reports_error(text: str) -> bool:
-    """Return True if a result starts like an error or a rejection, or is JSON with an error member."""
+    """Return True if a result begins like an error or a rejection, or is JSON with an error member."""
     if _ERROR.match(text) or _does_nothing(text):
         return True
     content = parsed_json(text) if text.lstrip().startswith("{") else None
@@ -211,8 +211,8 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _effect_of_text(text: str) -> ToolEffect | None:
-    """Return the effect of the last call in an assistant's text: a fenced shell command, or else tags at its end, such
-    as `<read_file>`, `<function=bash>` and `<invoke name="bash">`."""
+    """Return the effect of the last call in an assistant's text: a fenced shell command, or else tags at the text's
+    end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
     text, command, opened = text[-LONGEST_COMMAND:], "", None
     for fence in _FENCE.finditer(text):
         if opened is None:
@@ -257,9 +257,9 @@ def _path(written: str) -> str:
 class _Step(Struct):
     words: list[str]
     into: str = ""
-    """File that the output is redirected to."""
+    """File to which the output is redirected."""
     pipes: bool = False
-    """True if the output is piped to the next step."""
+    """True if the output is piped into the next step."""
 
     @property
     def edits(self) -> bool:
@@ -300,7 +300,7 @@ def _steps(command: str) -> list[_Step]:
 
 
 def _printed(steps: Sequence[_Step]) -> str | None:
-    """Return the path of a file if the steps only print that file, or a part of it; else None."""
+    """Return the path of a file if the steps only print that file or a part of it; otherwise None."""
     if not steps or any(step.pipes != (step is not steps[-1]) for step in steps):
         return None
     paths: list[str] = []
@@ -309,7 +309,7 @@ def _printed(steps: Sequence[_Step]) -> str | None:
         if step.into or step.edits or name not in _LISTS["printers"]:
             return None
         words = [word for word in words if not word.startswith("-")]
-        # The first word of `sed` is its script; a number belongs to an option such as `-n 20`.
+        # The first argument of `sed` is its script. A number belongs to an option such as `-n 20`.
         words = words[1:] if name == "sed" else words
         paths += [word for word in words if not word.lstrip("-+nc").isdigit()]
     return paths[0] if len(paths) == 1 else None

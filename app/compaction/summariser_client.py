@@ -1,7 +1,6 @@
-"""Calls to summarisers: the models and prompts of a request, streaming, one retry where it may help, then the next
-model.
+"""Calls to summarisers: options and routes of a request, the call with a retry where it may help, then fallback models.
 
-`SummaryRouting` is used in the event loop only, like the windows and calibrations that it reads.
+Use `SummaryRouting` only in the event loop, because it reads windows and calibrations that the loop changes.
 """
 
 from __future__ import annotations
@@ -51,58 +50,58 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
-"""Reason for making no call: no allowed model has worked recently."""
+"""Reason for making no call: the circuit breaker pauses the models."""
 LONGEST_WAIT_SECONDS = 5.0
-"""Longest Retry-After pause that a call waits for, in seconds: the client waits, too."""
+"""Maximum Retry-After for which Steno retries a call: the client waits, too."""
 LONGEST_SUMMARY = 250_000
-"""Most characters of a summary, about sixty thousand tokens."""
+"""Maximum characters of a summary, about 60,000 tokens."""
 REASONING_ALLOWANCE = 8_192
-"""Tokens of reasoning allowed before a summary, on top of its own cap. Rarely used: such models are asked for low
+"""Tokens added to the output cap of a summary for the model's reasoning. Few are used, because Steno asks for low
 effort."""
 RETRY_PAUSE_SECONDS = 0.25
-"""Seconds before a call is repeated after an accidental failure."""
+"""Seconds before a call is repeated after a temporary failure."""
 TAUGHT_SECONDS = 24 * 3600.0
-"""Seconds for which a model's request quirks are remembered."""
+"""Seconds for which Steno remembers the members that a model refused."""
 _Asked = tuple[Upstream, bytes, str]
 """Upstream, request path and model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Model that may summarise, and how it is called."""
+    """Model that may summarise, with everything that a call needs."""
 
     model: str
     upstream: Upstream
     dialect: SummaryDialect
     headers: Headers
-    """Complete headers for the call: the client's own, or with the operator's key."""
+    """Headers of the call, without a key that the upstream adds itself."""
     name: str = ""
     """Name of the upstream in the settings."""
     host: str = ""
     window: int = 0
     """Tokens of the model's window; 0 if unknown."""
     is_own: bool = False
-    """True if the conversation itself is sent to the same provider and in the same format."""
+    """True if the route has the provider and the format of the conversation."""
     continues: bool = True
-    """True if the route uses the conversation's format, so that a call may continue the conversation itself."""
+    """True if the route has the conversation's format, so that a call may send the conversation itself."""
     missing: Callable[[], None] = lambda: None
     """Called if the provider does not have the format's path."""
     alternates: Callable[[], None] = lambda: None
     """Called if the provider refuses two consecutive messages of one role."""
     target: bytes = field(default=b"", repr=False)
-    """Path and query, which may hold the client's keys: never logged or traced. Empty for the format's path."""
+    """Path and query, which may hold the client's keys and are never logged. Empty for the format's path."""
 
 
 class Prefix(Struct, frozen=True):
-    """The conversation itself, sent instead of a transcript so that the provider's prompt cache is hit."""
+    """Conversation itself, which is sent instead of a transcript if the provider may have it in its prompt cache."""
 
     messages: tuple[bytes, ...]
     declared: Mapping[str, bytes]
-    """Request members that have to be equal for a cache hit."""
+    """Request members, such as tools, that must be the same for a cache hit."""
     tokens: int = 0
     """Estimated tokens, as the provider counts them."""
     routing: Mapping[str, bytes] = field(default_factory=dict)
-    """Request members by which the conversation's own provider finds the machine with the cache."""
+    """Request members that lead the provider to the machine with the cache."""
 
 
 class _Setback(Struct, frozen=True):
@@ -112,16 +111,16 @@ class _Setback(Struct, frozen=True):
     pause: float | None = None
     """Seconds after which the same call may succeed; None if a retry is useless."""
     model_fails: bool | None = False
-    """True if the model fails for every tenant, False if only this request or account fails, None if unknown."""
+    """True if the model fails for every tenant, False if it only refuses this request or account, None if unknown."""
     refusal: bytes = b""
-    """Body of a refusal that may name an unsupported request member."""
+    """Body of a refusal that may name an unsupported request member; empty for other failures."""
     shape: str | None = None
-    """Refusal of the order of the messages."""
+    """Provider's message if it refused the order of the messages."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """Request to one route, and its remaining attempts."""
+    """Summary call to one route, with its remaining retries."""
 
     route: Route
     request: SummaryRequest
@@ -131,7 +130,7 @@ class _Call:
     undertaking: Hashable
     key: _Asked
     lessons: int
-    """Remaining retries after a refused request member: one for each member, and one for the cap."""
+    """Remaining retries after a refused request member. At first one for each member, and one for the output cap."""
     retries: int = 1
 
     def body(self, options: Mapping[str, Any]) -> bytes:
@@ -139,12 +138,12 @@ class _Call:
         if prefix is None:
             return dialect.quoting(request, model, options)
         declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
-        # Another provider than the conversation's own may refuse its routing members.
+        # Only the conversation's own provider gets the routing members, because others may refuse them.
         return replaced(dialect.continuing(prefix.messages, declared, request.closing, model, options))
 
 
 class Summariser:
-    """Client for summarisers, which remembers each model's request quirks and failures."""
+    """Client for summarisers. It remembers failures and refused request members by model."""
 
     def __init__(
         self,
@@ -162,12 +161,12 @@ class Summariser:
         self._breaker = ModelBreaker(clock)
         self._throttle = LogThrottle(clock)
         self._answered: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants that any model has answered; only they may confirm facts for other tenants."""
+        """Tenants with an answer from any model. Only they may confirm facts for other tenants."""
         among = self._answered.__contains__
         self._caps: TenantFacts[_Asked, str] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
-        """Each model's name for the output cap."""
+        """Name of the request member for the output cap, by model."""
         self._refused: TenantFacts[tuple[_Asked, str], bool] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
-        """Request members that each model refuses."""
+        """Pairs of a model and a request member that it refuses."""
 
     @property
     def paused(self) -> int:
@@ -182,10 +181,10 @@ class Summariser:
         tenant: str,
         undertaking: Hashable = None,
     ) -> SummaryAnswer | Failure:
-        """Ask for one summary, from the first route that gives one by the deadline (in seconds of the clock).
+        """Return a summary from the first route that answers with one. Errors are returned, never raised.
 
-        Failed calls of one `undertaking` count once for the circuit breaker; None for a single call. Errors are
-        returned, never raised. An overflow ends the call at once: the caller has to make the request smaller.
+        `deadline`: seconds of the clock. `undertaking`: see `ModelBreaker.failed`. After an overflow no other route is
+        tried: the caller has to make the request smaller.
         """
         failure: Failure | None = None
         for route in routes:
@@ -217,7 +216,7 @@ class Summariser:
         return failure or Failure((PAUSED,))
 
     def _manners(self, call: _Call) -> Manners:
-        """Return the model's request quirks, learned from refusals to this tenant or to two others."""
+        """Return the request members that the model accepts, as learned from refusals to this or two other tenants."""
         dialect = call.route.dialect
         names = (*dialect.spec.summary.optional, *self._parameters)
         without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
@@ -226,11 +225,11 @@ class Summariser:
     def _retry_pause(
         self, call: _Call, setback: _Setback, manners: Manners, options: Mapping[str, Any]
     ) -> float | None:
-        """Adapt a failed call for a retry. Return the seconds to wait before it; None to give up, which the circuit
-        breaker records."""
+        """Adapt a failed call for a retry. Return the seconds to wait before the retry; None to give up. In that case
+        the circuit breaker records the result."""
         route = call.route
         if call.prefix is not None and setback.shape is not None:
-            # The provider refuses a call that continues the conversation itself.
+            # The provider refused the conversation itself: send a transcript.
             log.info("the summariser is quoted what it does not continue", model=route.model, reason=setback.shape)
             if demands_alternation(setback.shape):
                 route.alternates()
@@ -272,7 +271,7 @@ class Summariser:
             )
 
     def _works(self, call: _Call) -> None:
-        """Record that the model answers, even if it refused this request."""
+        """Record that the model works: it answered, even if by a refusal of this request."""
         self._breaker.answered(call.key, call.tenant)
         if (ended := self._throttle.end((call.key, call.tenant))) is not None:
             log.info(
@@ -284,7 +283,7 @@ class Summariser:
             )
 
     async def _send_traced(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
-        """Send a call under a span of its request, whose trace context the headers carry."""
+        """Send a call. If there is a tracer, record a span; its parent's trace context is in the headers."""
         headers = call.route.headers
         if self._tracer is None:
             return await self._send(call, body, headers)
@@ -305,8 +304,8 @@ class Summariser:
         seconds = min(self.timeout_seconds, self._left(call))
         route, dialect, prefix = call.route, call.route.dialect, call.prefix
         target = route.target or dialect.target(route.model)
-        # A refusal that does not mention the size may still be about it: a transcript has less than half of the
-        # window, but the conversation itself may fill it.
+        # A refusal without a reason may be an overflow if the conversation itself was sent, which may fill the window.
+        # A transcript is far smaller.
         pressed = prefix is not None and prefix.tokens >= PRESSURE * route.window
         reader = dialect.reader()
         try:
@@ -332,7 +331,7 @@ class Summariser:
             setback = _Setback(Failure(because(code)), RETRY_PAUSE_SECONDS, model_fails=True)
         else:
             setback = _setback(reader, pressed=pressed)
-        # An error after the end of the answer does not matter.
+        # A complete answer counts, even if an error follows it.
         return setback if _too_large(reader) else reader.answer or setback
 
     def _left(self, call: _Call) -> float:
@@ -356,7 +355,7 @@ def _refused(answering: UpstreamExchange, body: bytes, *, pressed: bool) -> _Set
 
 
 def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
-    """Return why a response with status 200 is no summary."""
+    """Return the failure of a response with status 200 that is no summary."""
     if reader.error is not None:
         overflow = reader.error_is_first and _is_overflow(200, reader.error, pressed=pressed)
         failure = Failure(because(Code.SUMMARISER_ERROR_FRAME), overflow)
@@ -371,8 +370,8 @@ def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
 
 
 def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
-    """Return whether a smaller request may succeed. A refusal without a reason counts only if the request was nearly as
-    large as the window (`pressed`)."""
+    """Return whether a smaller request may succeed. A refusal without a reason counts only if `pressed`: the request
+    was nearly as large as the window."""
     found = classify(status, body, first_frame=status == 200)
     return found is not None and (pressed or not found.needs_pressure)
 
@@ -388,10 +387,10 @@ def _pause(status: int, headers: Headers) -> float | None:
 
 
 INPUT_SHARE = 0.85
-"""Share of the summariser's room that one call may use; the rest allows for wrong estimates."""
+"""Share of the summariser's limit that one call may use. The rest covers estimation errors."""
 PART_SHARE = 0.50
 VALUES_SHARE = 0.4
-"""Share of a summary that the exact values appended by code may take."""
+"""Maximum share of a summary for exact values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,11 +398,10 @@ class SummaryRouting:
     providers: Providers
     estimator: Estimator
     base_model: Callable[[str], str]
-    """Function that returns the model whose token counting applies to a model."""
+    """Function from a model to the model whose rules for counting tokens apply."""
 
     def options(self, request: ChatRequest, *, warm: bool) -> SummaryOptions:
-        """Return the summary options. `warm`: whether the conversation's provider has the latest request in its
-        cache."""
+        """Return the summary options. `warm`: whether the conversation's provider has it in its prompt cache."""
         rules, wire, budget = request.measure.rules, request.wire, request.budget
         summary = rules.summary
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
@@ -426,7 +424,7 @@ class SummaryRouting:
             model=summariser,
             prompt=prompt,
             update_prompt=rules.update_prompt,
-            # The prompt is in a call twice; at four characters a token it takes half its length.
+            # A call has the prompt twice: at four characters per token, half as many tokens as characters.
             input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
             shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
             part_tokens=int(PART_SHARE * min(window.context, room)),
@@ -444,7 +442,7 @@ class SummaryRouting:
         )
 
     def routes(self, request: ChatRequest) -> tuple[Route, ...]:
-        """Return the summarisers to ask, the first choice first. An upstream with its own key adds that key itself."""
+        """Return the routes to try, in order. An upstream with its own API key adds the key itself."""
         summary, headers = request.measure.rules.summary, for_summary(request.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
         return tuple(
@@ -458,8 +456,7 @@ class SummaryRouting:
         return Prefix(tuple(request.rendered(view)), request.wire.cached, tokens, routing)
 
     def is_by_own_model(self, request: ChatRequest) -> bool:
-        """Return whether the first route is the conversation's own model, whose provider has just read the
-        conversation."""
+        """Return whether the first route has the model and the provider of the conversation."""
         summary = request.measure.rules.summary
         return summary.model in (None, request.model) and self._at(request, summary.upstream) is request.provider
 

@@ -1,13 +1,13 @@
 """Trimming: views with shortened messages or without their oldest units, for one request only.
 
-- `fit`: if the payload is too large, cut large tool results, call arguments and pasted documents to head and tail;
-  `truncations`: cut all of them, as a last resort.
-- `fade`: the fuller the window, the shorter the tool results, the oldest first.
+- `fit`: if the payload is too large, cut large tool results, call arguments and pasted documents to head and tail.
+- `truncations`: cut all tool results and call arguments, as a last resort.
+- `fade`: shorten tool results, the oldest most, the more the window is filled.
 - `prune_session`: trim or clear old tool results, as OpenClaw does.
-- `prune`: omit whole units, the oldest first. The answer lists them, and a stub may replace them.
+- `prune`: omit whole units, the oldest first. A note (stub) may replace them.
 
-None of this is stored, so a later, smaller request has the whole messages again. The instructions and the last user
-message are never changed, and texts of the assistant are never shortened.
+Nothing is stored, so a later, smaller request has the whole messages again. The instructions and the last user message
+are never changed, and texts of the assistant are never shortened.
 """
 
 from __future__ import annotations
@@ -45,31 +45,32 @@ from app.conversation.quoting import word
 from app.tokens.estimate import Cost
 
 SHORTEST = 200
-"""Least characters that are left of a text."""
+"""Minimum characters of a shortened text."""
 OLDEST_WEIGHT = 0.20
 Change = Callable[[int, Message], Message | None]
-"""Function from a position and its message to the shortened message, or None to leave it unchanged."""
+"""Function that gets a position and its message, and returns the shortened message or None for no change."""
 CHARACTERS_PER_TOKEN = 4
-"""Characters for each token in shares of the room, and in OpenClaw's fill; everything else uses the estimate."""
+"""Assumed characters per token. Used to turn a share of the room into a maximum length, and in `_fill` (OpenClaw's
+formula). All other sizes use the estimate."""
 RESULT_SHARE = 0.30
-"""Share of the room for the newest tool result or pasted document; the oldest gets a fifth of it."""
+"""Maximum share of the room for the newest tool result or pasted document; the oldest gets a fifth of that."""
 LONGEST_RESULT = 400_000
 ARGUMENTS_SHARE = 0.15
 LONGEST_ARGUMENTS = 200_000
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
-"""Pressures, and the share of the room that is used from each on: light, clear, heavy, almost placeholders."""
+"""Pairs of a pressure and the factor for the room from that pressure on."""
 LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100
 """Tokens reserved for a stub."""
 MOST_NAMES = 8
-"""Most tools named by a stub."""
+"""Maximum number of tools that a stub names."""
 
 
 def alter(
     conversation: Conversation, view: View, by: Alteration, cost: Cost, change: Change, *, may_grow: bool = False
 ) -> View:
-    """Return the view with changed messages, except for those that no stage may change and those that would grow."""
+    """Return the view with changed messages. A message that must not change, or would grow, stays as it is."""
     messages = conversation.transcript.messages
 
     def altered(index: int, part: Part) -> Part:
@@ -100,7 +101,7 @@ def _may_change(conversation: Conversation, index: int) -> bool:
 
 
 def weights(positions: list[int]) -> dict[int, float]:
-    """Return the recency of each position: 0.20 for the oldest, growing linearly to 1.00 for the newest."""
+    """Return a weight for each position: 0.20 for the oldest, rising linearly to 1.00 for the newest."""
     last = len(positions) - 1
     return {
         position: OLDEST_WEIGHT + (1 - OLDEST_WEIGHT) * rank / last if last else 1.0
@@ -109,8 +110,8 @@ def weights(positions: list[int]) -> dict[int, float]:
 
 
 def shortened_texts(original: Message, message: Message, longest: int, places: Container[int]) -> Message:
-    """Cut the texts at these places to head and tail of `longest` characters, from the original: a notice inside
-    another notice would name a wrong size."""
+    """Return the message with the texts at `places` cut to `longest` characters. The cut is made from the `original`
+    text: if a shortened text were cut again, the notice would state a wrong size."""
     pairs = zip(original.texts, message.texts, strict=True)
     return replace(
         message,
@@ -122,7 +123,7 @@ def shortened_texts(original: Message, message: Message, longest: int, places: C
 
 
 def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
-    """Cut the arguments of calls to about `longest` characters each, as JSON objects, from the original."""
+    """Return the message with the arguments of each call cut to about `longest` characters, as a JSON object."""
     calls = tuple(
         replace(now, arguments=cut_arguments(was.arguments, longest)) if len(now.arguments) > longest else now
         for was, now in zip(original.calls, message.calls, strict=True)
@@ -131,19 +132,18 @@ def shortened_arguments(original: Message, message: Message, longest: int) -> Me
 
 
 def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> View:
-    """Return the view with large tool results, call arguments and pasted documents cut, the older the shorter.
+    """Return the view with large tool results, call arguments and pasted documents cut, the oldest most.
 
-    `at_most` is the limit in tokens; the caller checks whether the result meets it. Formula (LibreChat agents): a
-    result keeps min(0.30 x room x 4, 400,000) characters times its recency, at least 200; arguments keep min(0.15 x
-    room x 4, 200,000).
+    `at_most` is the limit in tokens, which the result may still exceed. Formula (LibreChat agents) for the characters:
+    min(0.30 x room x 4, 400,000) x weight, at least 200, of a result; min(0.15 x room x 4, 200,000) of arguments.
     """
     room = room_of(conversation, view, at_most)
     return cut_to_shares(conversation, view, room, "shortened", cost, documents=True)
 
 
 def truncations(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Iterator[View]:
-    """Yield the last resorts: max(200, 4 x room / messages) characters of every result and every call's arguments, then
-    half of that, and so on, as one message may hold many calls."""
+    """Yield views with every result and every call's arguments cut to max(200, 4 x room / messages) characters, then to
+    half of that, and so on down to 200, because one message may have many calls."""
     messages = max(1, len(conversation.transcript))
     longest = CHARACTERS_PER_TOKEN * (room_of(conversation, view, at_most) // messages)
     while longest > SHORTEST:
@@ -164,7 +164,7 @@ def _truncated(conversation: Conversation, view: View, longest: int, cost: Cost)
 
 
 def room_of(conversation: Conversation, view: View, at_most: int) -> int:
-    """Return the tokens that instructions and summaries leave for messages."""
+    """Return the tokens of `at_most` that instructions and summaries leave for messages."""
     summaries = sum(part.chunk.tokens for part in view.parts if isinstance(part, Summary))
     return max(0, at_most - conversation.instruction_tokens - summaries)
 
@@ -172,8 +172,8 @@ def room_of(conversation: Conversation, view: View, at_most: int) -> int:
 def cut_to_shares(
     conversation: Conversation, view: View, room: int, by: Alteration, cost: Cost, *, documents: bool
 ) -> View:
-    """Cut every tool result and every call's arguments to its share of the room; with `documents`, older user messages,
-    too."""
+    """Return the view with tool results and call arguments cut to their shares of the room; with `documents`, also user
+    messages before the last one."""
     longest = min(int(RESULT_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_RESULT)
     longest_arguments = max(SHORTEST, min(int(ARGUMENTS_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_ARGUMENTS))
     originals, last = conversation.transcript.messages, conversation.transcript.last_user
@@ -188,7 +188,7 @@ def cut_to_shares(
             left = shortened_texts(original, left, most, original.result_places)
         if weight := document_weights.get(index):
             most = max(SHORTEST, int(longest * weight))
-            # Except results and instructions of the client.
+            # Results are cut above, and the client's own instructions stay whole.
             spared = {*conversation.client_context.places.get(index, ()), *original.result_places}
             left = shortened_texts(original, left, most, set(range(len(original.texts))) - spared)
         return shortened_arguments(original, left, longest_arguments)
@@ -197,8 +197,8 @@ def cut_to_shares(
 
 
 def fade(conversation: Conversation, view: View, limit: int, cost: Cost) -> View:
-    """Return the view faded by the band that its messages have reached, without instructions and tools. Formula
-    (LibreChat agents): as for `fit`, with a room of max(1,024, effective x factor)."""
+    """Return the view with tool results cut as by `fit`, with a room of max(1,024, effective x factor) (LibreChat
+    agents). `BANDS` has the factors. The pressure is the share of the messages, without instructions, in the limit."""
     reached = (view.tokens - conversation.instruction_tokens) / limit if limit else 1.0
     factor = next((factor for band, factor in BANDS if reached >= band), None)
     if factor is None:
@@ -207,13 +207,13 @@ def fade(conversation: Conversation, view: View, limit: int, cost: Cost) -> View
     return cut_to_shares(conversation, view, max(LEAST_ROOM, int(effective * factor)), "faded", cost, documents=False)
 
 
-# OpenClaw's defaults: sizes in characters, ratios of the window. It measures fill in characters, not by the trigger.
+# OpenClaw's defaults: sizes in characters, ratios of the window. They do not depend on the trigger.
 KEPT_ASSISTANTS = 3
 TRIM_RATIO, CLEAR_RATIO = 0.3, 0.5
 LONGEST_UNTRIMMED = 4_000
 TRIMMED_HEAD = TRIMMED_TAIL = 1_500
 LEAST_CLEARED = 50_000
-"""Characters of all results together."""
+"""Minimum characters of all results together; with fewer, no result is cleared."""
 CLEARED = "[Old tool result content cleared]"
 
 
@@ -223,7 +223,7 @@ class SessionPruning(Struct, frozen=True):
 
 
 def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) -> bool:
-    """Return whether session pruning certainly changes nothing, without counting tokens."""
+    """Return whether session pruning certainly changes nothing. Tokens are not counted."""
     messages = conversation.transcript.messages
     if settings.mode == "aggressive":
         return not any(message.kind is Kind.RESULT or message.answers for message in messages)
@@ -231,8 +231,8 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
 
 
 def prune_session(conversation: Conversation, view: View, settings: SessionPruning, window: int, cost: Cost) -> View:
-    """Return the view with results before the assistant's third-last message trimmed and, if that is not enough,
-    cleared. `window` is in the provider's tokens."""
+    """Return the view with trimmed tool results before the assistant's third-last message. If that is not enough, or in
+    mode `aggressive`, they are cleared. `window` is in the provider's tokens."""
     eligible = _eligible(conversation, view, settings)
     gone: Container[int] = eligible
     if settings.mode == "adaptive":
@@ -271,7 +271,7 @@ def _trimmed(message: Message) -> Message:
 
 
 def _too_many(sizes: Mapping[int, int], total: int, window: int) -> set[int]:
-    """Return the oldest results, as many as have to be cleared; results shorter than the placeholder stay."""
+    """Return the positions of the oldest results, as many as must be cleared. Results shorter than `CLEARED` stay."""
     found: set[int] = set()
     for index, size in sizes.items() if sum(sizes.values()) >= LEAST_CLEARED else ():
         gain = size - len(CLEARED)
@@ -295,7 +295,7 @@ def _fill(characters: int, window: int) -> float:
 
 
 def _eligible(conversation: Conversation, view: View, settings: SessionPruning) -> dict[int, Message]:
-    """Return the results of allowed tools, without images, before the assistant's latest messages; oldest first."""
+    """Return the messages with results that session pruning may change, by position, oldest first."""
     messages = conversation.transcript.messages
     spoken = [index for index, message in enumerate(messages) if message.kind is Kind.ASSISTANT]
     if len(spoken) < KEPT_ASSISTANTS:
@@ -328,12 +328,12 @@ def prune(
     most_turns: int | None = None,
     words: OmittedWords | None = None,
 ) -> View:
-    """Return the view without its oldest units, with at most `at_most` tokens, or as few as possible.
+    """Return the view without its oldest units, so that it has at most `at_most` tokens or as few as possible.
 
-    Instructions, the last user message, pinned messages and the last unit stay, with the calls of its results. If units
-    are omitted, as many are as bring the view to `target`. Later requests omit the same ones, because the history is
-    replayed from its beginning. `most_turns` also omits everything before so many whole turns and the current one. Room
-    is reserved for the `words` of omitted messages: see `with_words`.
+    Instructions, the last user message, pinned messages and the last unit stay, and the calls of the last unit's
+    results. Once a view exceeds `at_most`, units are omitted down to `target`. Later requests omit the same units,
+    because the computation starts at the beginning of the history (`_gone`). `most_turns`: also omit everything before
+    that number of whole turns and the current turn. `words`: reserve room for the user's words of omitted messages.
     """
     units = _units(conversation, view)
     out = {index for unit in units if unit.droppable for index in unit.indexes}
@@ -357,8 +357,8 @@ def prune(
 
 
 def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
-    """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; unchanged
-    without any. Call it last, so that the words never make a payload too large."""
+    """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; the same
+    view if there are none. Called last, so that the words never make a payload too large."""
     stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
     pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
     out = frozenset(index for part in pruned for index in range(part.start, part.stop))
@@ -372,8 +372,8 @@ def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Return the remaining units, oldest first; the last one is not droppable. Only results directly after a call
-    belong to its unit: `repair` removes later ones, and a unit over half of the history could not be dropped."""
+    """Return the remaining units, oldest first; the last one is not droppable. Results that do not follow their call
+    directly are not in its unit, which might become half of the history. `repair` removes them with the call."""
     transcript = conversation.transcript
     units: list[_Unit] = []
     was_bound = False
@@ -403,7 +403,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
-    """Return the number of the first kept unit, as if each unit in turn had ended a request."""
+    """Return the number of the first kept unit. Replay the history unit by unit, to agree with earlier requests."""
     gone, tokens = 0, fixed
     said = held = 0
     for number, unit in enumerate(units):
@@ -420,7 +420,7 @@ def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: Omit
 
 
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
-    """Return a note on omitted messages: their number and roles, and the tools used. It is never a summary."""
+    """Return a note with the number and roles of the omitted messages, and the tools that were used."""
     messages = [conversation.transcript.messages[index] for index in sorted(out)]
     roles = Counter("other" if message.kind is Kind.OTHER else message.role for message in messages)
     calls = (call for message in messages for call in (*message.calls, *message.settled))

@@ -1,12 +1,11 @@
-"""The user's words: verbatim quotations of the user from summarised or omitted messages.
-
-Everything is kept while it fits. Otherwise whole sentences are kept by rank: the conversation's first message, then
-sentences that look like instructions, preferences, limits, decisions or facts, the newest first. The rank depends only
-on the text and its position, so a fold keeps the same sentences as its chunks. Example of an entry:
+"""User words: verbatim quotations of the user from summarised or omitted messages. Example of an entry:
 
     turn 12: My budget is $800. [...] Reply in French only.
 
-The words in `user_words.toml` raise a sentence's rank.
+If there is not enough room for all words, whole sentences are quoted by rank: the conversation's first message, then
+sentences that look like instructions, preferences, limits, decisions or facts, the newest first. The rank depends only
+on the text and its position, so a fold quotes the same sentences as its chunks. Words in `user_words.toml` raise the
+rank of a sentence.
 """
 
 from __future__ import annotations
@@ -30,36 +29,37 @@ from app.conversation.wordings import read_wordings
 from app.tokens.estimate import Count
 
 CHUNK_SHARE, CHUNK_TOKENS = 0.06, 4_096
-"""Most of the limit, as a share and in tokens, for the user's words in one chunk."""
+"""Maximum share of `Budget.room`, and maximum tokens, for the user's words in one chunk."""
 SHARE, WIDE_SHARE = 0.12, 0.20
-"""Share of the limit for the user's words in all chunks; the wider one while the view is under its target."""
+"""Maximum share of `Budget.room` for the user's words in all chunks: up to `WIDE_SHARE` within the view's target."""
 LEAST_ROOM, GAP_TOKENS = 6, 3
-"""Least tokens of a sentence, and most tokens of an omission mark or a line end."""
+"""`LEAST_ROOM`: tokens below which no sentence is added. `GAP_TOKENS`: tokens of an omission mark or a line end."""
 FIRST_RANK, WORTH = 40, 4
+"""`FIRST_RANK`: rank added to the first sentences of a conversation. `WORTH`: minimum rank for the wide room."""
 MESSAGE_SHARE = 0.25
-"""Share of the room for one message while ranked sentences of other messages remain."""
+"""Maximum share of the room for one message in the first pass. The second pass fills the rest."""
 FIRST_CHARACTERS = 600
-"""Characters at the start of the conversation's first message that rank first."""
+"""Characters at the start of the conversation's first message that get `FIRST_RANK`."""
 
 HEADING = (
     "[The user said, quoted letter by letter behind the number of the turn; later statements hold over earlier ones:]"
 )
 CUT = "[...]"
-"""Mark for omitted words."""
+"""Mark of an omission."""
 
 _LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
-"""Characters of the longest list kept with its heading, and of a sentence; a longer one ranks lower."""
+"""Maximum characters of a list that is quoted as a unit with its heading, and of a sentence of full rank."""
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
-"""A line, with the long lines before it that it continues."""
+"""Line, with the long lines before it whose sentence it continues."""
 _END = re.compile(
     r"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
     r"[.!?…]*[\"”»')\]*_]*(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
 )
-"""End of a sentence: no dot after a short number, a letter or an abbreviation, or before a small letter. The set of
-signs comes first for speed."""
+"""End of a sentence. A dot after a short number, a single letter or an abbreviation, or before a small letter, is none.
+The set of signs comes first for speed."""
 
 _LABEL = re.compile(r"\W{0,6}([^\W\d_][\w'’/& -]{1,40})[:：](?![/\d])\s*(?=\S)")
 _AMOUNT = re.compile(
@@ -76,11 +76,11 @@ _DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 """Letters of languages with few or no spaces between words."""
 
 AROUND, TURN_TOKENS = 60, 6
-"""Tokens of the heading and marks, and of the turn's number before an entry."""
+"""`AROUND`: tokens of heading and tags. `TURN_TOKENS`: tokens of the turn's number before an entry."""
 
 
 class _Unit(Struct, frozen=True):
-    """A sentence of an entry, or a list with its heading."""
+    """Sentence of an entry, or list with its heading."""
 
     entry: int
     start: int
@@ -101,7 +101,7 @@ def _has(name: str, words: AbstractSet[str], text: str) -> bool:
 
 
 def own_entries(transcript: Transcript, start: int, stop: int) -> list[tuple[int, UserWords]]:
-    """Return the user's words in the messages from `start` up to `stop`, with the positions of the messages."""
+    """Return the user's words in the messages from `start` to before `stop`, each with the message's position."""
     entries = []
     for index, pieces in authored_text(transcript.messages, start, stop):
         text = f" {CUT} ".join(piece.strip() for piece in pieces if piece.strip(GAP).strip())
@@ -124,14 +124,14 @@ def quote_user_words(entries: Iterable[UserWords], fence: str) -> str:
 
 
 def line_of(entry: UserWords) -> str:
-    """Return the quoted entry, with all lines but the first indented."""
+    """Return the entry as text, with all lines but the first indented."""
     text = indented(entry.text)
     return text if entry.turn is None else f"turn {entry.turn}: {text}"
 
 
 def fitting_words(entries: Sequence[UserWords], room: int, wide: int, count: Count) -> tuple[UserWords, ...]:
-    """Return the entries within `room` tokens; ranked sentences may take up to `wide`. Only the last of repeated
-    entries counts."""
+    """Return the entries if they fit into `room` tokens. Otherwise cut them to their best sentences; sentences with a
+    rank of at least `WORTH` may take `wide` tokens. Of entries with the same text, only the last is kept."""
     newest = dict.fromkeys(reversed([entry.text for entry in entries]))
     entries = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
     left = room
@@ -183,7 +183,7 @@ def _units(place: int, entry: UserWords) -> Iterator[_Unit]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of sentences and lists, without earlier omission marks."""
+    """Yield start and stop of each sentence or list. Omission marks from earlier cuts are skipped."""
     begin = 0
     for part in text.split(CUT):
         place, end = begin, begin + len(part)
@@ -207,7 +207,7 @@ def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _rank(text: str) -> int:
-    """Return the rank of a sentence: instructions, limits and decisions first, then facts, then other talk."""
+    """Return the rank of a sentence: high for instructions, limits and decisions, then facts, then others."""
     plain = text.replace("’", "'")
     lower = plain.lower()
     words = frozenset(_WORD.findall(lower))
@@ -225,7 +225,7 @@ def _rank(text: str) -> int:
 
 
 class OmittedWords:
-    """The user's words in omitted messages, for the note after the stub."""
+    """Source of the user's words in omitted messages, for the note after the stub."""
 
     def __init__(self, conversation: Conversation, room: int, count: Count) -> None:
         self._conversation = conversation
@@ -239,7 +239,7 @@ class OmittedWords:
         return AROUND + min(tokens, self._room) if tokens else 0
 
     def text(self, out: AbstractSet[int], room: int) -> str:
-        """Return the user's words in the messages `out`, as far as they fit into `room` tokens; empty without any."""
+        """Return the note of the user's words in the messages at `out`, within `room` tokens; empty without any."""
         said = [self._entries[index] for index in sorted(out) if index in self._entries]
         most = min(self._room, room - AROUND)
         kept = fitting_words(said, most, most, self._count)

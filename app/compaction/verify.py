@@ -1,11 +1,9 @@
-"""Verification: a view has to account for every message. A changed payload that fails is not sent.
+"""Verification of views before they are sent. A view must account for every message, and keep the message order that
+providers demand (`problems`). A view with a problem is not sent. The contents of messages are not checked.
 
-The message order that formats demand is also checked, as far as a view can break it. Single messages are not checked:
-the client sent them.
-
-`repair` is the last step before the check. Providers refuse a call without its result and a result without its call:
-`repair` removes both. Some also refuse consecutive assistant messages: `separated` puts a note between them.
-`coverage_of` reports how each message is sent.
+`repair` comes before the check: providers refuse a call without its result and a result without its call, so it removes
+both. Some providers refuse consecutive assistant messages: `separated` puts a note between them. `coverage_of` reports
+how a view sends each message.
 """
 
 from __future__ import annotations
@@ -42,14 +40,12 @@ from app.tokens.calibration import ONE_TO_ONE, Line
 from app.tokens.estimate import Cost
 
 Order = Sequence[int | None]
-"""Indexes of the sent messages, in order; None for Steno's own."""
+"""Indexes of the sent messages, in order; None for a message by Steno."""
 
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
-    """Return the problems of a view; empty if every message is covered exactly once and a provider would accept it.
-
-    `alternates`: the provider refuses consecutive assistant messages, and one at the start.
-    """
+    """Return the problems of a view; empty if it covers every message exactly once and a provider would accept it.
+    `alternates`: whether the provider refuses consecutive assistant messages, and one at the start."""
     transcript, messages = conversation.transcript, conversation.transcript.messages
     order = list(order_of(view))
     sent = {index for index in order if index is not None}
@@ -68,12 +64,12 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
             quoted.update(part.messages)
     kept_calls = kept_calls_of(view)
     ends_with_thoughts = any(
-        # The calls after its thoughts were removed.
+        # A message with thoughts must not lose all the calls after them.
         messages[index].signed_thinking and not calls and index not in view.without_thinking
         for index, calls in kept_calls.items()
     )
     calls = _calls_sent(messages, sent, kept_calls)
-    # A call without any result, or a result without its call, unless the client sent it alone.
+    # A call without any result, or a result without its call, except if the client sent it so.
     is_pair_split = any((call in calls) is sent.isdisjoint(results) for call, results in messages.results.items())
     checks = (
         (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
@@ -101,7 +97,7 @@ def _order_in(part: Part) -> Order:
 
 
 def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
-    """Return the kept calls of each message whose calls were removed or shortened."""
+    """Return the positions of the remaining calls, by message, for messages whose calls were removed or shortened."""
     altered = (part for part in view.parts if isinstance(part, Altered))
     return {part.index: {place for place, _ in part.calls} for part in altered if part.calls is not None}
 
@@ -109,14 +105,14 @@ def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
 def _calls_sent(
     messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, Collection[int]]
 ) -> set[CallPosition]:
-    """Return the calls in the `sent` messages. `kept_calls`: result of `kept_calls_of`."""
+    """Return the calls that the `sent` messages still contain. `kept_calls`: see `kept_calls_of`."""
     kept = ((index, kept_calls.get(index, range(len(messages[index].calls)))) for index in sent)
     return {CallPosition(index, place) for index, places in kept for place in places}
 
 
 def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
-    """Return the places in the order where a user message is missing: where an assistant message comes first or follows
-    another one, but does not in the client's history."""
+    """Return the positions in `order` of assistant messages that come first or follow another assistant message, unless
+    they do so in the client's history."""
     found: list[int] = []
     last: int | None = -1
     for place, index in enumerate(order):
@@ -130,7 +126,7 @@ def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
 
 
 def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether a result precedes its call, or is separated from it only in the view."""
+    """Return whether a result precedes its call, or is separated from it in the view but not in the history."""
     placed = {index: place for place, index in enumerate(order) if index is not None}
     for result, place in placed.items():
         for call in (result - caller.distance for caller in messages[result].callers if caller):
@@ -144,7 +140,7 @@ def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether a bound message is not directly followed by the next one of the history."""
+    """Return whether the view separates a bound message from the message that follows it in the history."""
     return any(
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
@@ -152,13 +148,13 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _keeps_own_words(message: Message, part: Altered) -> bool:
-    """Return whether only results inside the message were changed."""
+    """Return whether only tool results inside the message were changed."""
     places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 
 
 def _lacks_client_context(conversation: Conversation, view: View) -> bool:
-    """Return whether a note is missing that repeats client context."""
+    """Return whether the view omits client context without a note that repeats it."""
     noted = [part.text for part in view.parts if isinstance(part, Note)]
     carried = carried_context(conversation, view.parts)
     return not all(any(block.text in text for text in noted) for block in carried.blocks)
@@ -170,8 +166,8 @@ GAP = "[Messages of this conversation are left out here.]"
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
     """Return the view without calls whose results are omitted, and without results whose calls are omitted.
 
-    `orphans`: also remove calls and results that the client itself sent alone, except at the end of the history, as the
-    client has just sent these.
+    `orphans`: also remove calls without results, and results without calls, that are so in the client's history, except
+    at its end.
     """
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
@@ -184,7 +180,7 @@ def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool 
         if len(calls) == len(messages[index].calls):
             continue
         left[index], message = calls, message_of(conversation, index, part)
-        # It has nothing else, or must not be changed.
+        # Omit a message that would be empty, or that must not be changed.
         if message.sealed or not (calls or any(text.strip() for text in message.texts)):
             lost.add(index)
     kept = _calls_sent(messages, sent - lost, {**kept_calls_of(view), **left})
@@ -206,8 +202,7 @@ def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool 
 
 
 def separated(conversation: Conversation, view: View, cost: Cost) -> View:
-    """Return the view with a note before each assistant message that comes first or follows another one only in the
-    view."""
+    """Return the view with a note before each assistant message in `gaps_in`."""
     gaps = frozenset(gaps_in(conversation.transcript.messages, list(order_of(view))))
     if not gaps:
         return view
@@ -222,7 +217,8 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
 
 
 def _begin_of_end(messages: Sequence[Message]) -> int:
-    """Return the index of the first message that the client has just sent: results at the end, and their calls."""
+    """Return the index of the first message at the end of the history: the results there, and the messages of their
+    calls."""
     start = len(messages)
     while start and messages[start - 1].answers:
         start -= 1
@@ -232,8 +228,8 @@ def _begin_of_end(messages: Sequence[Message]) -> int:
 
 
 def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list[int]:
-    """Return the positions of the kept calls: those with a sent result. Calls without any result stay from `end` on, or
-    without an id."""
+    """Return the positions of the calls that stay: calls with a sent result. A call without a result in the history
+    stays if it is at `end` or later, or has no id."""
     return [
         place
         for place, call in enumerate(messages[index].calls)
@@ -246,8 +242,8 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
-    """Return whether a message of results is omitted: none of its calls is kept. Before `end`, also if the history has
-    none of them, unless it is a user message."""
+    """Return whether a message with results must be omitted, because none of its calls is in `kept`. If the history has
+    no calls for it, it must be omitted before `end`, unless it is a user message."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)
@@ -255,7 +251,7 @@ def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], 
 
 
 def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequence[int], cost: Cost) -> Altered:
-    """Return the assistant message with only the calls in `left`. Without any, its signed thoughts are removed, too,
+    """Return the assistant message with only the calls at `left`. If there are none, signed thoughts are removed, too,
     because they must not come last."""
     message, calls = message_of(conversation, index, part), conversation.transcript.messages[index].calls
     arguments = dict(part.calls) if isinstance(part, Altered) and part.calls is not None else {}
@@ -270,11 +266,11 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
 def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
-    """Return the parts of the payload in order; of the history if `view` is None. Indexes count from 0 after the
-    leading instructions, both ends inclusive. `cost` counts a message; a view without some thinking needs it.
+    """Return the parts of the payload in order, as JSON members; of the history if `view` is None. Indexes count from 0
+    after the leading instructions, both ends inclusive. `cost` counts a message; needed if thinking is omitted.
 
-    Tokens are the provider's and add up to the total: the entry of the instructions includes tools, response format,
-    the reply's priming, and the provider's additions; `tools_tokens` is the tools' part of it.
+    Tokens are the provider's and add up to the total. The entry of the instructions includes tools, response format and
+    the provider's additions; `tools_tokens` is the part without the instructions themselves.
     """
     view, messages = view or whole(conversation), conversation.transcript.messages
     spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}
