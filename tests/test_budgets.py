@@ -29,11 +29,11 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_283,
-    "tests": 49_963,
+    "tests": 49_971,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""
-FILES = 167
+FILES = 166
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

@@ -27,8 +27,7 @@ from app.compaction.budget import most_without_summary
 from app.compaction.caches import RecallIndexCache
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.decision import Decision, Status
-from app.compaction.fallback import earlier_steps, merge_roles, settle, step_down
+from app.compaction.decision import Decision, Status, earlier_steps, merge_roles, settle, step_down
 from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
 from app.compaction.plan import (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.fallback import settle
+from app.compaction.decision import settle
 from app.compaction.planning_state import PlanningState
 from app.compaction.policy import Policy
 from app.compaction.user_words import HEADING, OmittedWords

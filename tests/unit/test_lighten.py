@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.budget import Shares, Window, budget_for
-from app.compaction.decision import Decision
-from app.compaction.fallback import settle
+from app.compaction.decision import Decision, settle
 from app.compaction.mask import MaskPolicy
 from app.compaction.planning_state import PlanningState, initial_state
 from app.compaction.policy import Policy

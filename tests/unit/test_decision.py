@@ -6,8 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.budget import Trigger
-from app.compaction.decision import LONGEST_REASON, MOST_STEPS, Decision, Step, account_of
-from app.compaction.fallback import merge_roles, settle, step_down
+from app.compaction.decision import (
+    LONGEST_REASON,
+    MOST_STEPS,
+    Decision,
+    Step,
+    account_of,
+    merge_roles,
+    settle,
+    step_down,
+)
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.policy import Policy
 from app.compaction.view import Altered, Pruned, whole
