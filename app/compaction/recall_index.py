@@ -1,17 +1,17 @@
 """Recall index: full-text search over the passages of a history.
 
-1. A passage is a piece of text that is found and quoted verbatim: at most 480 characters, or a sentence or two of a
-   long answer of the assistant, which mentions many things.
-2. Words are stemmed if the language is known. In scripts without spaces each pair of characters is a word. Names (ids,
-   paths, amounts) count as a whole and by their parts.
-3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. A passage
-   also counts the words of its neighbours, half for adjacent ones and a quarter for the next, because a neighbour often
-   names the subject. A word's weight is the square of its rarity, so that two common words do not outweigh a name.
-4. A passage that ends in a question gives part of its score to the next one, which may hold the answer.
-5. User messages weigh more than long answers.
+1. A passage is a piece of text that is found and quoted verbatim. It has at most 480 characters. In a long answer of
+   the assistant, which mentions many subjects, a passage is one or two sentences.
+2. Words are stemmed if the language is known. In scripts without spaces, each pair of characters is a word. A name (id,
+   path, amount) is indexed as a whole and by its parts.
+3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. First, words
+   of a neighbouring passage count half, and those of the next one a quarter, because a neighbour often names the
+   subject. Second, a word's weight is the square of its rarity, so that two common words do not outweigh a name.
+4. A passage that ends with a question gives part of its score to the next passage, which may contain the answer.
+5. Passages of long answers have a lower weight.
 
-The index only grows, like its history. A search covers a given number of first passages, so the same question about the
-same history has the same result on every replica, whatever was indexed later.
+The index only grows, like its history. A search covers only the passages before a given one, so the same question about
+the same history has the same result on every replica, even if one has indexed more.
 """
 
 from __future__ import annotations
@@ -30,33 +30,34 @@ from msgspec import Struct
 from app.conversation.messages import History, Kind, Message
 
 LONGEST_PASSAGE = 480
-"""Characters of a passage: some sentences, or a dozen lines of code."""
+"""Maximum characters of a passage: a few sentences, or a dozen lines of code."""
 LEAST_SENTENCE = 120
-"""Least characters of a passage of a long answer, except at its end; shorter sentences are joined."""
+"""Minimum characters of a passage of a long answer, except for its last one. Shorter sentences are joined."""
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
 """Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
-"""Shares of the score of a passage that ends in a question: the share it keeps, and the share added to the next
-passage, unless that is a long answer."""
+"""A passage that ends with a question keeps `ASKING_SHARE` of its score, and adds `ANSWERING_SHARE` of it to the next
+passage. It does neither if the next passage is part of a long answer."""
 ADVICE_WEIGHT = 0.4
-"""Factor for the score of a passage of a long answer. Measured on long chats: 53 % found without it, 93 % with 0.2 to
-0.4."""
+"""Factor for the score of a passage of a long answer. In a measurement on long chats, recall found 53 % without this
+factor, and 93 % with factors of 0.2 to 0.4."""
 
 SATURATION, LENGTH = 1.2, 0.75
 """BM25's k1 and b: effect of repeated words, and of the length of a passage."""
 NEIGHBOURS = (0.5, 0.25)
-"""Shares of a word's count for passages one and two places away."""
+"""Factors for the count of a word in passages one and two positions away."""
 RARITY_POWER = 2
 COMMON_SHARE, FEW_PASSAGES = 0.25, 100
-"""A word in a larger share of the passages, and in more than these, is ignored: it distinguishes nothing and is
-slow."""
+"""A word in more than this share of the passages, and in more than `FEW_PASSAGES`, is ignored: it is slow and does not
+distinguish passages."""
 MOST_NEAR = 2_000
-"""Approximate number of passages scored for one question."""
+"""Approximate maximum of passages that are scored for one question."""
 
 LONGEST_WORD, LONGEST_NAME = 64, 120
-"""Characters of a word that count, and of the longest name whose parts are indexed; longer ones are encoded bytes."""
+"""`LONGEST_WORD`: characters after which a word is cut. `LONGEST_NAME`: maximum characters of a name whose parts are
+indexed; longer names are usually encoded bytes."""
 LANGUAGE_SHARE, LEAST_COMMON_WORDS = 0.12, 5
-"""Least share and number of common words of a language in a text of that language."""
+"""Minimum share and number of a language's common words in a text of that language."""
 BYTES_A_WORD, BYTES_A_PASSAGE = 400, 200
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
@@ -93,8 +94,8 @@ _COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMM
 
 
 def language_of(texts: Iterable[str]) -> str:
-    """Return Snowball's name of the language of most words; empty if that is unclear."""
-    # Names have no language: in a message full of paths and ids, only the other words count.
+    """Return Snowball's name of the language of the texts; empty if it is unclear."""
+    # Names have no language, so paths and ids do not count.
     tokens = (token for text in texts for token in _TOKEN.findall(text.lower()))
     words = [word for token in tokens if not _is_name(token) for word in _PARTS.findall(token)]
     if not words:
@@ -112,10 +113,10 @@ def _is_name(word: str) -> bool:
 class Passage(Struct, frozen=True, order=True):
     message: int
     source: int
-    """Index of the source: the message's texts, then its calls' arguments."""
+    """Index in `sources`: texts of the message, then arguments of its calls."""
     start: int
     stop: int
-    """End, in characters of the source."""
+    """End of the passage, in characters of the source."""
 
 
 def sources(message: Message) -> Sequence[str]:
@@ -137,8 +138,8 @@ def is_advice(message: Message) -> bool:
 
 
 def passages_in(message: Message, index: int) -> Iterator[Passage]:
-    """Yield a message's passages, in order; none of sealed messages, which only their provider may read, nor of
-    thoughts."""
+    """Yield the passages of a message in order, without thoughts; none of a sealed message, which only its provider may
+    read."""
     if message.sealed:
         return
     is_answer = message.kind is Kind.ASSISTANT
@@ -170,11 +171,11 @@ def _pieces(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 Postings = tuple["array[int]", "array[int]"]
-"""Numbers of the passages that contain a word, ascending, and its count in each."""
+"""Numbers of the passages that contain a word, ascending, and the word's count in each passage."""
 NO_POSTINGS: Postings = array("I"), array("H")
 Weights = Mapping[str, float]
 Scores = Mapping[int, float]
-"""Scores by passage number; passages without a word of the question are missing."""
+"""Scores by number of the passage. Passages without a word of the question are absent."""
 
 
 class Index:
@@ -188,7 +189,7 @@ class Index:
         """Factor for each passage's score."""
         self._is_question = bytearray()
         self._first_passages: list[int] = []
-        """Number of the first passage of each message."""
+        """Number of each message's first passage."""
         self._words_before = array("q", [0])
         self._postings: dict[str, Postings] = {}
         self._entries = 0
@@ -218,7 +219,7 @@ class Index:
                 self._entries += len(words)
 
     def words_in(self, text: str) -> Iterator[str]:
-        """Yield the words of a text, in order; a name comes before its parts."""
+        """Yield the words of a text, in order. A name comes before its parts."""
         for token in _TOKEN.findall(text):
             if token.isascii() and token.isalpha() and (token.islower() or token.istitle()):
                 yield self._stem(token.lower())
@@ -249,7 +250,7 @@ class Index:
         return Counter(self.words_in(text))
 
     def words_of(self, number: int, history: History) -> Counter[str]:
-        """Count the words of a passage again; storing them would double the memory."""
+        """Count the words of a passage. The counts are not stored, because they would double the memory."""
         passage = self.passages[number]
         return self._count(history[passage.message], passage)
 
@@ -257,13 +258,12 @@ class Index:
         return self._first_passages[message] if message < len(self) else len(self.passages)
 
     def rarity(self, word: str, among: int) -> float:
-        """Return the rarity of a word among the first `among` passages; highest for a word that none of them
-        contains."""
+        """Return the rarity of a word in the first `among` passages; the maximum if none of them contains it."""
         holding = len(self._postings_among(word, among)[0])
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
     def scores(self, asked: Weights, among: int) -> Scores:
-        """Score those of the first `among` passages that are near one of the rarest words."""
+        """Return scores for those of the first `among` passages that have, or adjoin, one of the rarest words."""
         postings = {word: self._postings_among(word, among) for word in asked}
         words = [word for word in asked if 0 < len(postings[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
         words.sort(key=lambda word: len(postings[word][0]))
@@ -309,7 +309,7 @@ class Index:
 
 
 def _with_neighbours(postings: Postings, near: set[int]) -> Mapping[int, float]:
-    """Return the count of a word for each passage in `near`, including the shares from its neighbours."""
+    """Return the count of a word for each passage in `near`, including the weighted counts of its neighbours."""
     often: dict[int, float] = {}
     for number, times in zip(*postings, strict=True):
         if number in near:

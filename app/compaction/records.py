@@ -1,16 +1,15 @@
-"""Records: the known values of each thing, such as a reservation or a budget, one line each.
+"""Records: lines with the known values of a thing, such as a reservation or a budget.
 
     reservation VA5SGQ: user raj_brown_5782; flights HAT035, HAT102 (2024-05-17); status paid (before turn 41: open)
     budget: $500 (before turn 41: $800)
 
-Chunks store these lines. They are parsed again where records of several chunks are merged: two records of one thing
+Chunks store these lines. To merge the records of several chunks, Steno parses the lines: two records of one thing
 become one, with the newer values.
 
-Records are extracted from messages: from the structure of JSON in results and call arguments, and from the clauses of
-prose. A value's worth is the sum of its uses. Each message that contains it is one use, weighted by place (argument of
-a call 4, the user's own words 3, the assistant's 2, otherwise 1) and by position: a use in the first message counts
-half of one in the last. The sum is multiplied by a factor for the kind of value (`_WORTH`). Records with the most worth
-for their size come first. Characters, depth and values read are bounded for any message.
+Steno extracts records from JSON in tool results and call arguments, and from the clauses of prose. Records with the
+most worth for their size come first. The worth of a value is a sum over the messages that contain it: 4 for an argument
+of a call, 3 for the user's own words, 2 for the assistant's, otherwise 1. The first message counts half of the last.
+The sum is multiplied by a factor for the kind of value (`_WORTH`). The characters and values that are read are limited.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from app.conversation.quoting import word
 from app.conversation.wordings import read_wordings
 
 MOST_REPLACED = 2
-"""Most replaced values named by a field."""
+"""Maximum number of replaced values that a field names."""
 
 _ITEM = re.compile(r"(.+?)(?: \(([^()]*)\))?(?:, |$)")
 _NOTE = re.compile(r"(?:(.*), )?before(?: turn (\d+))?: (.*)")
@@ -51,19 +50,19 @@ _STATEMENT = re.compile(r"([^\W\d]\w*): (.+?)(?: \(([^()]*)\))?")
 _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/~.]\S+|[A-Z]{5,}|\d{6,}")
 
 MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
-"""Most characters read of all messages, and most fields and different values that are ranked, the newest first."""
+"""Maximum characters that are read of all messages, and maximum numbers of fields and of values; the newest count."""
 MOST_PARTS = 256
-"""Most parts of records that are returned."""
+"""Maximum number of extracted parts of records."""
 DEEPEST = 6
 LONGEST_LABEL, LABEL_WORDS, LABEL_REACH = 40, 3, 60
-"""Most characters and words of a label, and characters before a value that are searched for one."""
+"""Maximum characters and words of a label, and number of characters before a value that are searched for a label."""
 
 _WORTH, _LEAST_WORTH = {"identifier": 1.0, "path": 1.0, "link": 1.0, "date": 0.6, "version": 0.5}, 0.05
 _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
-"""Kinds of values that identify a thing."""
+"""Kinds of values that may identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""Share of its worth that a value keeps in a second part, and worth of a part without a value, such as a state."""
+"""`_REPEATED`: factor for the worth of a value that a better part already has. `_DESCRIBED`: worth of every part."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -84,7 +83,7 @@ _WORDINGS = read_wordings(__package__, "records.toml")
 _FUNCTION_WORD = re.compile(_WORDINGS["function_words"], re.IGNORECASE)
 _STATED = re.compile(_WORDINGS["stated"], re.IGNORECASE | re.VERBOSE)
 _PIECE = re.compile(r"[^\W\d_]{1,8}|\d{1,3}|[^\w\s]|_")
-"""Text of about one token."""
+"""Piece of text of about one token."""
 
 
 class Field(Struct, frozen=True):
@@ -94,7 +93,7 @@ class Field(Struct, frozen=True):
     """Remark on the value, such as its date."""
     replaced: tuple[str, ...] = ()
     turn: int = 0
-    """Turn of the value; 0 if unknown."""
+    """Number of the turn with the value; 0 if unknown."""
 
     @property
     def remark(self) -> str:
@@ -105,7 +104,7 @@ class Field(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """One thing, or some of its fields. Records with the same `key` are about the same thing."""
+    """Some or all fields of a thing. Records with the same `key` are about the same thing."""
 
     name: str
     """Kind and identifier, such as `reservation VA5SGQ`."""
@@ -113,7 +112,7 @@ class Record(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Return the identifier without its kind; the name of a thing without identifier."""
+        """Return the identifier without its kind; the whole name if there is no identifier."""
         last = self.name.rpartition(" ")[2]
         return last if _IDENTIFIER.fullmatch(last) and not last.endswith(")") else self.name
 
@@ -130,10 +129,10 @@ class Record(Struct, frozen=True):
         return replace(self, fields=self.fields + part.fields)
 
     def updated(self, newer: Record, *, lists: bool = False) -> Record:
-        """Return the record with the newer one's values.
+        """Return the record with the values of a newer record.
 
-        A single value of a label replaces a single one. Of several values only those are removed that the newer record
-        names as replaced; with `lists`, all that it does not contain.
+        If both have one value for a label, the newer value replaces the older. Otherwise older values stay, except
+        those that the newer record names as replaced, or with `lists`, those that it does not contain.
         """
         labels = _by_label(self.fields)
         for label, said in sorted(_by_label(newer.fields).items()):
@@ -160,8 +159,8 @@ def _by_label(fields: Iterable[Field]) -> dict[str, list[Field]]:
 
 
 def _written(fields: Sequence[Field]) -> str:
-    """Return the values of one label. Those with a remark come first, as it applies to all values since the previous
-    remark."""
+    """Return the values of one label as text. A remark applies to all values since the previous remark, so values
+    without a remark come last."""
     values: dict[str, list[str]] = {}
     for field in sorted(fields, key=lambda field: not field.remark):
         values.setdefault(field.remark, []).append(field.value)
@@ -169,7 +168,7 @@ def _written(fields: Sequence[Field]) -> str:
 
 
 def parse_record(line: str) -> Record:
-    """Parse the output of `Record.line`; return a record without fields for any other line."""
+    """Parse the output of `Record.line`. Any other line becomes the name of a record without fields."""
     if (found := _STATEMENT.fullmatch(line)) and exact_values(found[2]) == [found[2]]:
         return Record(found[1], (_field("", found[2], found[3] or ""),))
     name, _, rest = line.partition(": ")
@@ -193,7 +192,7 @@ def _field(label: str, value: str, remark: str) -> Field:
 def merge_records(
     records: Iterable[Record], merge: Callable[[Record, Record], Record] = Record.updated
 ) -> dict[str, Record]:
-    """Merge records by key, the oldest first. Pass `Record.joined` for parts that are valid at the same time."""
+    """Merge records by key. `records`: oldest first. `merge`: `Record.joined` if all their values are valid."""
     things: dict[str, Record] = {}
     for record in records:
         things[record.key] = merge(things[record.key], record) if record.key in things else record
@@ -201,8 +200,8 @@ def merge_records(
 
 
 def merge_ranked(lists: Sequence[Sequence[Record]]) -> list[Record]:
-    """Merge ranked lists, the oldest first, by reciprocal rank fusion. The score of a part is the sum of 1 / (1 + rank)
-    over the lists that contain it. For equal scores, parts of newer lists come first."""
+    """Merge ranked lists, given oldest first, by reciprocal rank fusion. The score of a part is the sum of its
+    1 / (1 + rank) in all lists. For equal scores, parts of newer lists come first."""
     things = merge_records(record for records in lists for record in merge_records(records, Record.joined).values())
     worth: dict[tuple[str, str], float] = {}
     for records in reversed(lists):
@@ -218,7 +217,7 @@ def _address(part: Record) -> tuple[str, str]:
 
 
 def fit_records(parts: Iterable[Record], room: int, count: Callable[[str], int]) -> tuple[str, ...]:
-    """Return the lines of as many parts as fit into `room` tokens, each counted with its line end."""
+    """Return the lines of the records that fit into `room` tokens. Parts that do not fit are skipped."""
     kept: dict[str, tuple[Record, int]] = {}
     for part in parts:
         before, size = kept.get(part.key, (None, 0))
@@ -233,16 +232,17 @@ def fit_records(parts: Iterable[Record], room: int, count: Callable[[str], int])
 class _Extracted(Struct, frozen=True):
     record: Record
     lists: bool = False
-    """Whether its lists are complete, as in a tool result."""
+    """Whether the record has all values of each of its labels, as one from JSON does. Earlier values that it lacks are
+    then replaced."""
     is_prose: bool = False
-    """Whether it comes from prose, which only adds to records from structure."""
+    """Whether the record comes from prose, which only adds values to records from JSON."""
 
 
 def extract_records(
     messages: Sequence[Message], known: Mapping[str, Record] | None = None, turns: Sequence[int] = ()
 ) -> list[Record]:
-    """Return at most `MOST_PARTS` parts of the records of these messages, the most valuable first. Things in `known`
-    (by key) only get new fields. `turns`: the turn of each message."""
+    """Return at most `MOST_PARTS` parts of the records of these messages, the most valuable first. `known`: existing
+    records by key, for which only new values are returned. `turns`: turn of each message."""
     extracted, worth = _read(messages, turns)
     things: dict[str, Record] = {}
     for each in sorted(extracted, key=lambda each: each.is_prose):
@@ -274,11 +274,11 @@ def _words(text: str) -> list[str]:
 
 
 def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
-    """Rank the parts of these things by the worth that each adds to the previous parts, for the tokens that it adds."""
+    """Rank the parts of these things by their worth per token, as far as a part adds to the parts before it."""
     parts = [part for thing in things for part in thing.parts]
     values, sizes = list[Sequence[str]](), list[int]()
     heads: list[dict[tuple[str, str], int]] = []
-    """Tokens of the name and the label, which several parts share."""
+    """Tokens of each part's name and labels, which other parts may share."""
     sharing: dict[tuple[str, str], list[int]] = {}
     for place, part in enumerate(parts):
         texts = [text for field in part.fields for text in (field.value, field.remark)]
@@ -349,7 +349,7 @@ class _MessageReader:
         self.extracted: list[_Extracted] = []
 
     def read(self, message: Message, calls: Sequence[ToolCall | None], own: Iterable[str]) -> None:
-        """Read one message. `calls`: the calls of its results; `own`: texts that the user wrote in it."""
+        """Read one message. `calls`: calls of its results. `own`: texts in it that the user wrote."""
         self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)
@@ -367,11 +367,11 @@ class _MessageReader:
             self.left -= len(text)
 
     def _parsed(self, text: str) -> Any:
-        """Return the object or list of a JSON text; None for other and too long texts."""
+        """Return the object or list of a JSON text; None for other texts, and for texts that are too long."""
         return parsed_json(text) if len(text) <= self.left and _JSON.match(text) else None
 
     def _name_of_call(self, call: ToolCall) -> str:
-        """Return the thing that a call's arguments identify, or the call itself."""
+        """Return the name of the thing that a call's arguments identify, or a name for the call."""
         arguments = self._parsed(call.arguments)
         if not isinstance(arguments, dict):
             return word(call.name)
@@ -393,7 +393,7 @@ class _MessageReader:
         self.extracted.append(_Extracted(Record(name, tuple(fields)), lists, is_prose))
 
     def _content(self, content: Any, owner: str) -> None:
-        """Add records of JSON content: of each thing with an identifier, or of its owner."""
+        """Add the records of JSON content: one for each object with an identifier. Other values belong to `owner`."""
         if isinstance(content, dict):
             name = _name(content) or owner
             fields = [*self._fields(content, name, 0)]
@@ -421,7 +421,7 @@ class _MessageReader:
                 yield from (field for field in self._member(key, _label(key), value, depth) if field.value not in own)
 
     def _member(self, key: str, label: str, value: Any, depth: int, owner: str = "") -> Iterator[Field]:
-        """Yield the fields of one member; of an object its identifier or name, with a note."""
+        """Yield the fields of one member. An object becomes a field with its identifier or name, and a note."""
         if depth > DEEPEST:
             return
         if isinstance(value, dict) and value and all(_identifier(k) and isinstance(v, dict) for k, v in value.items()):
@@ -478,9 +478,9 @@ class _MessageReader:
         return value
 
     def _prose(self, text: str, owner: str) -> None:
-        """Add records of prose: the values of a clause belong to its first identifier, or to that of an earlier clause
-        of the paragraph, or to `owner`. Without one, a labelled statement of the user replaces earlier ones with that
-        label."""
+        """Add records of prose. The values of a clause belong to its first identifier, or to the identifier of an
+        earlier clause of the paragraph, or to `owner`. If all are missing, each value gets its own record; a value that
+        the user states with a label replaces earlier statements with that label."""
         text, given, end = readable_part(text, min(self.left, LONGEST_TEXT)), owner, 0
         for clause in _clauses(text):
             for each in clause:
@@ -495,18 +495,18 @@ class _MessageReader:
                 self._add(owner, fields, is_prose=True)
             for each in () if owner else clause:
                 if each.is_stated and self._place == _USER:
-                    self._use("identifier", each.text)  # As important as an identifier.
+                    self._use("identifier", each.text)  # A statement is as important as an identifier.
                     self._add(each.label.lower(), [self._field("", each.text)])
                 else:
                     self._add(f"{each.label} {each.text}", is_prose=True)
 
 
 class _Mention(ExactValue, frozen=True):
-    """A value in a text with its label: the last meaningful word before it in its clause, or its kind."""
+    """Value in a text, with a label: the last meaningful word before the value in its clause, or its kind."""
 
     label: str
     is_stated: bool
-    """Whether it follows its label as in `the budget is $500` or `budget: $500`."""
+    """Whether the value follows its label, as in `the budget is $500` or `budget: $500`."""
 
 
 def _clauses(text: str) -> Iterator[list[_Mention]]:
@@ -518,7 +518,7 @@ def _clauses(text: str) -> Iterator[list[_Mention]]:
             clause = []
         before = _CLAUSE_END.split(text[max(end, value.start - LABEL_REACH) : value.start])[-1]
         words = (_lowered(found)[:LONGEST_LABEL] for found in reversed(_WORD.findall(before)))
-        # Words that look like a value or a name in code may be parts of base64.
+        # A word that looks like a value or a name in code may be part of base64.
         tells = (
             each for each in words if not (_FUNCTION_WORD.fullmatch(each) or _CAMEL.search(each) or classify(each))
         )
@@ -531,14 +531,14 @@ def _clauses(text: str) -> Iterator[list[_Mention]]:
 
 
 def _note(fields: Sequence[Field], owner: str) -> str:
-    """Return a note on an object: an identifier or date that is not in its owner's name, or a name or a state."""
+    """Return a note on an object: its first identifier, path, link or date that `owner` lacks; else a name or state."""
     exact = (f.value for f in fields if (found := classify(f.value)) and found[0] in {*_NAMING, "date"})
     texts = (field.value for field in fields if _TEXT_MEMBER.search(field.label))
     return next((value for value in (*exact, *texts) if "(" not in value and value not in owner), "")
 
 
 def _name(content: Mapping[str, Any]) -> str:
-    """Return the name of an object's record, its kind and identifier; empty without identifier."""
+    """Return the name of an object's record: its kind and identifier. Empty without an identifier."""
     members = [key for key, value in content.items() if _ID_MEMBER.search(key) and isinstance(value, str)]
     for key in (*_IDS, *members):
         if key in content and not NAMES_SECRET.search(key) and (value := _identifier(content[key])):
@@ -547,7 +547,7 @@ def _name(content: Mapping[str, Any]) -> str:
 
 
 def _identifier(value: Any) -> str:
-    """Return the identifier as text; empty if the value is none."""
+    """Return the value as text if it is an identifier, else an empty text."""
     if type(value) is int:
         return "" if is_card_number(str(value)) else str(value)
     if not isinstance(value, str) or not _is_word(value) or is_secret(value) or "," in value:
@@ -570,5 +570,5 @@ def _label_words(name: str) -> str:
 
 
 def _lowered(found: str) -> str:
-    """Return the word in lower case if it begins with two capitals."""
+    """Return the word in lower case if it begins with two capitals, otherwise unchanged."""
     return found.lower() if found[:2].isupper() else found

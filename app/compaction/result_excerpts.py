@@ -1,9 +1,8 @@
-"""Shortening of tool results by their kind: diffs, source code, searches, listings, pages, tables, JSON, command
-output.
+"""Excerpts of tool results by their shape: diff, source code, search hits, listing, page, table, JSON, command output.
 
-The result depends only on the tool result and its call, so it is the same in every payload and every process. Each line
-is a line of the original; nothing is rephrased. A shape is a function that returns the ranked lines of a text, or None;
-the best lines are taken until the room is full.
+An excerpt depends only on the tool result and its call, so it is the same in every payload and every process. Nothing
+is rephrased. For each shape, a function returns the ranked lines of a text, or None if the text has another shape. The
+best lines are taken until the room is full.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from math import log, sqrt
 from typing import Any, NamedTuple
 
 MOST_HEAD, MOST_TAIL = 150_000, 50_000
-"""Characters read at a text's beginning and end."""
+"""Maximum characters that are read at the beginning and at the end of a text."""
 MOST_LINES = 8_000
 LONGEST_LINE, LONGEST_PIECE = 400, 120
-"""Characters of a line that are read, and that are kept."""
+"""Maximum characters of a line: those that are read, and those in the excerpt."""
 LONGEST_WORD = 40
 LEAST_ROOM = 4
 
 KEY, GOOD, FAIR, FILL = range(4)
-"""Ranks: lines that define the shape, the most informative other lines, less informative lines, all the rest."""
+"""Ranks, best first: lines that define the shape, other informative lines, less informative lines, all other lines."""
 
 CLOSING = re.compile(r"\s*|</\w+>\s*")
-"""Blank line, or a closing tag that a tool put around its output."""
+"""Blank line, or closing tag around a tool's output."""
 _WORD = re.compile(r"\w[\w./@+-]*+")
 _PLAIN = re.compile(r"[A-Za-z]?[a-z]*\.?|\d")
 
@@ -59,13 +58,12 @@ def lines_of(text: str) -> list[str]:
 
 
 def _identifiers(text: str) -> list[str]:
-    """Return words such as paths, symbols, ids and numbers, without plain words."""
+    """Return the words of a text that are not plain words: paths, symbols, ids, numbers."""
     return [word for word in _WORD.findall(text) if not _PLAIN.fullmatch(word)]
 
 
 def _filled(pieces: Sequence[Piece], room: int) -> str:
-    """Return the best pieces that fit, in their original order, one a line, without duplicates. `FILL` pieces are
-    ranked by the identifiers that they add for their length; frequent identifiers count more."""
+    """Return the best pieces within `room` characters, in their original order, one per line, without duplicates."""
     lines = [piece.text.strip() for piece in pieces]
     lines = [line if len(line) <= LONGEST_PIECE else f"{line[: LONGEST_PIECE - 1]}…" for line in lines]
     ranks = _ranks(pieces, lines)
@@ -81,6 +79,8 @@ def _filled(pieces: Sequence[Piece], room: int) -> str:
 
 
 def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
+    """Return the ranks. `FILL` pieces are ranked by the new identifiers that they add, in relation to their length.
+    Frequent identifiers count more."""
     names = list(map(_identifiers, lines))
     often = Counter(name for found in names for name in found)
     seen = {name for piece, found in zip(pieces, names, strict=True) if piece.rank < FILL for name in found}
@@ -99,10 +99,12 @@ def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
 MOST_LEAVES = 1_000
 DEEPEST_VALUE = 12
 LONGEST_VALUE, LONGEST_NAME = 100, 40
-"""Most characters of a shown value, and of a value that is not prose."""
+"""Maximum characters of a shown value, and of a value that does not count as prose."""
 IDENTIFIES, TELLS, IS_SHORT, IS_PROSE = 0.0, 0.2, 1.0, 2.0
-"""Ranks of a value: by its key, by a digit in it, and by its length. `EACH` is added for each earlier array element."""
+"""Ranks of a value, the lowest shown first: a telling key such as `id` or `status`; a string with a digit; any other
+short value; a value longer than `LONGEST_NAME`, whatever its key."""
 EACH, MOST_EACH = 0.02, 1.0
+"""Rank added to a value for each earlier array element, and the maximum of this sum."""
 
 _Path = tuple[str | int, ...]
 _Leaf = tuple[float, _Path, str]
@@ -116,7 +118,7 @@ _DIGIT = re.compile(r"\d")
 
 
 def _json(text: str) -> tuple[Any, list[_Leaf]] | None:
-    """Parse a JSON text: return its value and the ranked values in it."""
+    """Return the value of a JSON text and the ranked values in it; None for other texts."""
     if text.lstrip()[:1] not in ("{", "[") or len(text) > MOST_HEAD:
         return None
     value = parsed_json(text)
@@ -125,7 +127,7 @@ def _json(text: str) -> tuple[Any, list[_Leaf]] | None:
 
 
 def _leaves(value: Any, key: str, place: _Path, nth: int) -> Iterator[_Leaf]:
-    """Yield the ranked values. `nth`: number of earlier elements, summed over all enclosing arrays."""
+    """Yield the ranked values in a JSON value. `nth`: number of earlier elements, summed over all enclosing arrays."""
     if len(place) > DEEPEST_VALUE:
         return
     if isinstance(value, dict):
@@ -148,7 +150,7 @@ def _value_rank(key: str, value: Any, text: str) -> float:
 
 
 def _fitting(value: Any, leaves: Sequence[_Leaf], room: int) -> str:
-    """Return the best values that fit, within the structure of the JSON."""
+    """Return the best values that fit into `room` characters, in a compact form of the JSON's structure."""
     ranked = sorted(leaves, key=lambda leaf: leaf[0])[:room]
     best, low, high = "", 0, len(ranked)
     while low < high:
@@ -181,7 +183,7 @@ def _shown(value: Any, tree: Any) -> str:
 
 
 def _elements(keys: tuple[str, ...], group: Iterator[tuple[Any, Any]]) -> str:
-    """Return the elements, separated by semicolons; objects with the same keys as a table."""
+    """Return array elements as text, separated by semicolons. Objects with the same keys become a table."""
     elements = list(group)
     if not keys or len(elements) == 1:
         return "; ".join(_inside(*element) for element in elements)
@@ -190,12 +192,12 @@ def _elements(keys: tuple[str, ...], group: Iterator[tuple[Any, Any]]) -> str:
 
 def _member(name: str, value: Any, tree: Any) -> str:
     if isinstance(tree, dict) and [*tree.values()] == [name]:
-        return name  # An object whose only shown value is its own key.
+        return name  # The only shown value of the object equals its key.
     return f"{name}{f'[{len(value)}]' if isinstance(value, list) else ''}: {_inside(value, tree)}"
 
 
 def _keys(tree: Any) -> tuple[str, ...]:
-    """Return the keys of an object with plain values, a row of a table; none for any other value."""
+    """Return the keys of an object with plain values, which may be a row of a table; empty for other values."""
     return tuple(tree) if isinstance(tree, dict) and all(isinstance(inner, str) for inner in tree.values()) else ()
 
 
@@ -204,7 +206,7 @@ def _inside(value: Any, tree: Any) -> str:
 
 
 MOST_NUMBERS, MOST_FOLDERS = 12, 4
-"""Most line numbers listed for a path, and most folders listed with their counts."""
+"""Maximum number of line numbers listed for a path, and of folders listed with their counts."""
 _HIT = re.compile(r"([\w.@+~/-]{1,300}?)[:-](\d{1,7})[:-](.*)|([\w.@+~/-]{1,300}+):(.*)")
 _LINE_HIT = re.compile(r"(\d{1,7})[:-](.*)")
 _LISTED_PATH = re.compile(r"[\w.@+~/\[\]-]{1,300}+[*@]?")
@@ -213,7 +215,7 @@ _FOLDER = re.compile(r"([\w.@+~/-]{1,300}+):")
 
 
 def _search_hits(lines: Sequence[str], _: str) -> Found | None:
-    """Match search hits: first each path with its line numbers, then the lines; for a single file only the lines."""
+    """Match search hits. Best lines: each path with its line numbers, then hits; for a single file only hits."""
     by_path: dict[str, list[tuple[str, str]]] = {}
     written = [line for line in lines if line.strip() and line != "--"]
     for line in written:
@@ -241,7 +243,7 @@ def _hit(path: str, number: str, text: str) -> str:
 
 
 def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
-    """Match a listing: first the folders with the most paths and their counts, then paths."""
+    """Match a listing of paths. Best lines: the folders with the most paths, with their counts, then paths."""
     folder, paths, written = "", list[str](), 0
     for line in map(str.rstrip, lines):
         if not line or line.startswith("total "):
@@ -264,10 +266,9 @@ def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
 
 
 _NumberedLines = Sequence[tuple[str, str]]
-"""Lines with their numbers; empty numbers if unknown."""
+"""Pairs of a line number, empty if unknown, and a line."""
 DEEPER, DEEPEST_SIGNATURE = 0.01, 40
-"""Rank added to a signature for each column of indentation, so that outer ones come first; and most columns that
-count."""
+"""Rank added to a signature for each column of indentation, so that outer signatures come first; maximum columns."""
 _NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
 _SOURCE_FILE = (
     r"\.(?:pyi?|[cm]?jsx?|tsx?|vue|java|kts?|scala|go|rs|cc|[ch]pp|[ch]|cs|rb|php|swift|sh|lua|pl|exs?"
@@ -302,7 +303,7 @@ _ASIDE = re.compile(r'\s*+(?:#|//|\*|"""|\'\'\'|<!--|--|[\W_]*$)')
 
 
 def _outline(lines: Sequence[str], call: str) -> Found | None:
-    """Match source code: first signatures, the outer ones before the inner, then constants."""
+    """Match source code. Best lines: signatures, the outer before the inner, then constants."""
     call = _command(call)
     numbered = _numbered(lines)
     signatures = sum(_SIGNATURE.match(line) is not None for line in lines)
@@ -345,7 +346,7 @@ def _command(call: str) -> str:
 
 
 def _counted(lines: Sequence[str], call: str) -> _NumberedLines:
-    """Return the lines with their numbers, if the call shows where they begin."""
+    """Return the lines with their numbers, if the call shows the number of the first line."""
     begins = _READS_FROM.fullmatch(call)
     if begins is None and not _READS_WHOLE.fullmatch(call):
         return [("", line) for line in lines]
@@ -353,7 +354,7 @@ def _counted(lines: Sequence[str], call: str) -> _NumberedLines:
 
 
 LAST_LINES, LINES_OF_ENDING = 2, 5
-"""Last lines that are always kept, and last lines that show whether tests failed."""
+"""Number of last lines that rank first, and number of last lines that are searched for failed tests."""
 _STATUS = re.compile(
     r"\s*+(?:<(?:returncode|exit_?code)>-?[1-9]|\[?(?:process )?exit(?:ed)?(?: with)?(?: (?:code|status))?:? ?-?\d"
     r"|=+ [^=]{0,100}\b(?:passed|failed|error)|ran \d+ tests?|FAILED \(|tests?:? +\d+ |test result:"
@@ -375,7 +376,7 @@ _RUNS = re.compile(r'<(?:returncode|exit_?code)>|"(?:command|cmd|script)"|```(?:
 
 
 def _command_output(lines: Sequence[str], call: str) -> Found | None:
-    """Match command output: status, failures, stack frames (the innermost first), last lines."""
+    """Match command output. Best lines: exit status and last lines, then failures, stack frames, warnings."""
     ranks = [_output_rank(line, (len(lines) - number) / len(lines)) for number, line in enumerate(lines)]
     if min(ranks, default=FILL) >= FILL and not _RUNS.search(f"{lines[0] if lines else ''}{call}"):
         return None
@@ -391,7 +392,7 @@ def _output_rank(line: str, early: float) -> float:
         return KEY + early / 2
     if _FAILED_TEST.match(line):
         return GOOD
-    if _WARNING.match(line):  # Warnings are frequent and come before the failure.
+    if _WARNING.match(line):  # Warnings are frequent, so failures and stack frames come first.
         return FAIR + (2 - early) / 2
     if _FAILURE.match(line):
         return GOOD + (2 - early) / 2
@@ -406,7 +407,7 @@ _SIGNS = "\t,;|"
 
 
 def _diff(lines: Sequence[str], _: str) -> Found | None:
-    """Match a diff: first files and hunk headers, then changed lines."""
+    """Match a diff. Best lines: files, then hunk headers, then changed lines."""
     pieces = []
     for line in lines:
         if line.startswith(_DIFF_FILE):
@@ -420,13 +421,13 @@ def _diff(lines: Sequence[str], _: str) -> Found | None:
 
 
 def _page(lines: Sequence[str], _: str) -> Found | None:
-    """Match a page: first title and headings, then the rest."""
+    """Match a web or Markdown page. Best lines: title and headings, then the rest."""
     pieces = [Piece(KEY if _HEADING.match(line) else FILL, line) for line in lines]
     return (f"{len(lines)} lines", pieces) if any(map(_PAGE.match, lines)) else None
 
 
 def _table(lines: Sequence[str], _: str) -> Found | None:
-    """Match a table, whose rows have about as many columns, at least three: first the header, then the first rows."""
+    """Match a table: most rows have as many columns as the first, at least three. Best lines: header, first rows."""
     written = [line for line in lines if line.strip()]
     columns = [[line.count(sign) for line in written] for sign in _SIGNS]
     if len(written) < 4 or not any(c[0] >= 2 and c.count(c[0]) >= 0.9 * len(c) for c in columns):
@@ -443,22 +444,22 @@ _SHAPES: Mapping[str, Callable[[Sequence[str], str], Found | None]] = {
     "table": _table,
     "output": _command_output,
 }
-"""Shapes in order of precedence, as a text may match several."""
+"""Shapes in order of precedence: a text may match several."""
 
 LONGEST_CALL = 4_000
-"""Characters of a call that are read."""
+"""Maximum characters that are read of a call."""
 ENOUGH = 0.75
-"""Least identifiers in the output of a shape, as a share of those in head and tail."""
+"""Minimum number of identifiers in an excerpt by shape, as a share of those in head and tail."""
 LEAST_LINES = 3
-"""Least lines of a text with a shape; of a shorter text, head and tail are more informative."""
+"""Minimum lines of a text with a shape. Of a shorter text, head and tail are more informative."""
 MOST_OPENING = 12
 REMEMBERED = 8_192
-"""Number of shortened results in the cache, about 600 bytes each, as they come again with every request."""
+"""Number of excerpts in the cache, about 600 bytes each. The same results come again with every request."""
 _OPENING = re.compile(r"<(?:output|output_head|stdout|result)>\s*")
 
 
 def shorten(text: str, longest: int) -> str:
-    """Return head (70 %) and tail of a text, with a notice of its size in characters; a short text unchanged."""
+    """Return head (70 %) and tail of a text, with a notice of its size between them; a short text unchanged."""
     if len(text) <= longest:
         return text
     head = longest * 7 // 10
@@ -466,8 +467,8 @@ def shorten(text: str, longest: int) -> str:
 
 
 def shaped(text: str, call: str, longest: int) -> str:
-    """Shorten a result by its shape, under a notice of its size; by head and tail if the shape keeps too few
-    identifiers. The output is no longer than that of `shorten`, and shorter than the text."""
+    """Return the excerpt of a result by its shape, under a notice of its size, or head and tail if the excerpt has too
+    few identifiers. Both are shorter than the text, and not longer than the output of `shorten`."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]
@@ -480,12 +481,12 @@ def shaped(text: str, call: str, longest: int) -> str:
 
 @lru_cache(REMEMBERED)
 def _kept(_: bytes) -> list[str]:
-    """Return the cached list for a result's digest: empty, or with the shortened text."""
+    """Return the cached list of a result's digest: empty at first, then with the excerpt."""
     return []
 
 
 def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
-    """Return the name of a result's shape, and the shortened text."""
+    """Return the name of a result's shape, and the excerpt."""
     plain = shorten(text, longest)
     least = ENOUGH * (len(set(_identifiers(plain))) - 1)  # Minus one for the notice.
     for name, size, fitting in _shapes_of(text, call):
@@ -497,8 +498,7 @@ def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
 
 
 def _shapes_of(text: str, call: str) -> Iterator[tuple[str, str, Callable[[int], str]]]:
-    """Yield the name and the size of each matching shape, and a function that returns its best lines within a
-    length."""
+    """Yield each matching shape: its name, its size, and a function from a length to the excerpt."""
     if data := _json(text):
         value, leaves = data
         yield "JSON", f"{len(leaves)} values", partial(_fitting, value, leaves)
