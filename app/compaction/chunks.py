@@ -253,7 +253,7 @@ class Compaction(Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """True if this request started the compaction and it ended, even by a failure, before the deadline."""
+        """True if the compaction ended before the deadline, even by a failure."""
         return self.outcome in _FINISHED
 
     @property

@@ -58,7 +58,7 @@ from app.tokens.usage import COMMON_PRICE, rates_of
 T = TypeVar("T")
 
 ROUNDS = 3
-"""Maximum compactions of one request. A request plans again after a lost lease or an insufficient compaction."""
+"""Maximum finished compactions of one request. Waits for other processes do not count: the deadline ends them."""
 REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
 """Statuses of views that a provider may refuse for their shape. Steno then sends simpler views for a while."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
@@ -131,15 +131,15 @@ class RequestCompactor:
     async def prepare(self) -> Decision:
         """Set due masks, make due summaries, and choose the payload. Only a dry run may raise `StoreUnavailable`."""
         if (early := self.request.decide_early()) is not None:
-            return await self._without_due_thinking(early)
+            return await self._leave_out_thinking(early)
         for status in REFUSABLE:
-            why = self.compactor.shape_refusals(self.request, status)
+            why = self.compactor.shape_refusal_of(self.request, status)
             if why is not None and (lower := await self._decide_below(status, why)) is not None:
                 return lower
         try:
             await self._read()
             await self._mask()
-            while not self.state.is_settled or self._is_unfinished():
+            while not self.state.needs_no_summary or self._has_parts_left():
                 self._tried.append(await self._compact())
                 if not _should_replan(self._tried[-1]):
                     break
@@ -151,11 +151,11 @@ class RequestCompactor:
             self._tried.append(Compaction((), Outcome.STORE_AWAY))
         if self.is_without_store:
             self.state = await self._compute(self._remembered)
-        await self._report_savings()
+        await self._learn_gain()
         decision = await self._compute(self._choose)
         if not self.is_refused:
             decision = await self._recall(decision)
-        return await self._without_due_thinking(decision)
+        return await self._leave_out_thinking(decision)
 
     async def prepare_smaller(self) -> Decision:
         """Decide again, with a smaller budget, after the provider refused the size. Make a summary only if the view
@@ -169,7 +169,7 @@ class RequestCompactor:
             return await self.prepare()
         if store_away:
             self._tried.append(Compaction((), Outcome.STORE_AWAY))
-        return await self._without_due_thinking(await self._compute(self._choose))
+        return await self._leave_out_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
         """Return a simpler decision after the provider refused a view's shape; the same decision if there is none.
@@ -182,7 +182,7 @@ class RequestCompactor:
         If that is impossible, return a simpler view."""
         state = await self._begin()
         if (merged := await self._compute(lambda: merge_roles(state, refused))) is not None:
-            return await self._without_due_thinking(merged)
+            return await self._leave_out_thinking(merged)
         return await self.step_down(refused, said)
 
     async def make_ahead(self, target: int) -> None:
@@ -193,7 +193,7 @@ class RequestCompactor:
             await self._read()
             # If a mask is enough, the next request sets it. A mask needs no call to a model.
             then = replace(self.state, budget=replace(self.state.budget, target=target))
-            if self.state.is_settled or (await self._affordable_mask(then))[0]:
+            if self.state.needs_no_summary or (await self._affordable_mask(then))[0]:
                 return
             plan, costs_too_much = await self._due_plan()
             if plan is None or costs_too_much:
@@ -203,7 +203,7 @@ class RequestCompactor:
                 return
             if not await self._objections(lately):
                 self._tried.append(await self._make(plan))
-            await self._report_savings()
+            await self._learn_gain()
 
     # Results so far
 
@@ -281,8 +281,8 @@ class RequestCompactor:
         if why := await self._objections(lately):
             return Compaction((), Outcome.NOT_BEGUN, why)
         # An announced compaction is made now.
-        may_go_on = self.may_postpone and self.announced is None and lately.comes_back and not lately.failed_last
-        if may_go_on and self.state.widest_view.tokens <= most_without_summary(self.request.budget):
+        can_wait = self.may_postpone and self.announced is None and lately.comes_back and not lately.failed_last
+        if can_wait and self.state.widest_view.tokens <= most_without_summary(self.request.budget):
             if self.compactor.is_dry_run:
                 self._postponed = (await self.compactor.make(self.request, await self._job(plan))).made
             return Compaction((), Outcome.IN_BACKGROUND)
@@ -335,7 +335,7 @@ class RequestCompactor:
             return ()
         return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
-    def _is_unfinished(self) -> bool:
+    def _has_parts_left(self) -> bool:
         """Return True if the last compaction had the maximum number of parts, so that messages are left for another.
         The view may be under the trigger already, but it is larger than planned and would soon exceed it."""
         finished = self.finished
@@ -369,11 +369,11 @@ class RequestCompactor:
         is_again = any(compaction.outcome is Outcome.AWAITED for compaction in self._tried)
         return CompactionJob(builder, tuple(state.chunks), announce, self.deadline, is_again, self.waits)
 
-    async def _report_savings(self) -> None:
+    async def _learn_gain(self) -> None:
         before, after = self._before, self.state
         if before is not None and not self.is_without_store and self.made and self.finished[-1].is_whole:
             freed = await self._compute(lambda: (before.widest_view.tokens, after.widest_view.tokens))
-            self.compactor.freed(self.request, *freed)
+            self.compactor.learn_gain(self.request, *freed)
 
     # Choosing the view
 
@@ -398,7 +398,7 @@ class RequestCompactor:
             await self._read()  # For the stored pins.
         state = await self._begin()
         lower = await self._compute(lambda: step_down(state, status, why))
-        return None if lower is None else await self._without_due_thinking(lower)
+        return None if lower is None else await self._leave_out_thinking(lower)
 
     async def _recall(self, decision: Decision) -> Decision:
         """Add quotations from omitted messages that match the current message."""
@@ -412,7 +412,7 @@ class RequestCompactor:
             found = replace(found, marks_cache=True)
         return decision if found == view else replace(decision, view=found, actions=found.actions)
 
-    async def _without_due_thinking(self, decision: Decision) -> Decision:
+    async def _leave_out_thinking(self, decision: Decision) -> Decision:
         """Remove the signed thinking of finished turns, and thinking that the provider refused."""
         request, conversation = self.request, self.request.conversation
         if not conversation.history.holds_signed_thinking or (decision.view is None and not request.thinking_from):
@@ -532,14 +532,14 @@ class Compactor(LeasedCompaction):
             comes_back=is_enabled and self.rates.of(conversation).is_likely_to_continue,
         )
 
-    def shape_refused(self, request: ChatRequest, status: Status, why: Reasons) -> None:
+    def learn_shape_refusal(self, request: ChatRequest, status: Status, why: Reasons) -> None:
         """Record that the provider refused a view of this status for its shape, and answered a simpler one."""
         self.refused_shapes.failed(request.history_key(status), why)
 
-    def shape_refusals(self, request: ChatRequest, status: Status) -> Reasons | None:
+    def shape_refusal_of(self, request: ChatRequest, status: Status) -> Reasons | None:
         return self.refused_shapes.pauses(request.history_key(status))
 
-    def freed(self, request: ChatRequest, before: int, after: int) -> None:
+    def learn_gain(self, request: ChatRequest, before: int, after: int) -> None:
         """Report the tokens of the request's view before and after its compactions to the breaker, which pauses a
         history whose compactions free too little."""
         self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
@@ -575,7 +575,7 @@ class DryRun(Compactor):
         """Omit the temporary reasons against a compaction."""
         return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
 
-    def shape_refusals(self, request: ChatRequest, status: Status) -> None:
+    def shape_refusal_of(self, request: ChatRequest, status: Status) -> None:
         """Return None: a dry run ignores earlier refusals."""
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:

@@ -316,13 +316,13 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return fit(self.conversation, self.widest_view, self.budget.limit, self.cost)
 
     @lazy
-    def is_settled(self) -> bool:
+    def needs_no_summary(self) -> bool:
         """Return whether no new summary is needed, or none would help."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
 
     def worked_out(self) -> PlanningState:
-        """Compute and cache the paths and views that `is_settled` needs; return self."""
-        _ = self.is_settled
+        """Compute and cache the paths and views that `needs_no_summary` needs; return self."""
+        _ = self.needs_no_summary
         return self
 
     @lazy

@@ -105,7 +105,8 @@ class ChatEndpoint:
             await client.error(error, exchange.headers if exchange else [], scope[ROUTE].format.editor.own_error(error))
 
     async def serve(self, exchange: Exchange) -> None:
-        """Serve a request whose body has arrived, and record it, even if the client disconnects."""
+        """Serve a request whose body has arrived. `_prepare` and `_recover` begin the client's stream if it has to wait
+        for a summary (`exchange.stream`). Once there is an attempt, it is recorded, even if the client disconnects."""
         request = await self._read(exchange)
         if isinstance(request, Unread):
             await relay_unread(exchange, request)
@@ -115,8 +116,6 @@ class ChatEndpoint:
             await self._send(exchange, attempt)
             if attempt.refusal is not None:
                 attempt = exchange.attempt = await self._recover(exchange, attempt)
-                if exchange.stream is not None:  # A recovery that failed may have begun the stream.
-                    exchange.stream.decide(attempt.decision)
             if exchange.stream is None:
                 await relay_answer(exchange, attempt)
             else:
@@ -177,13 +176,14 @@ class ChatEndpoint:
         began = monotonic()
         decision = await self._decide(exchange, request)
         seconds = round(monotonic() - began, 3)
-        attempt = exchange.begin_attempt(request, decision, seconds if exchange.has_waited else None)
-        exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.has_waited)
+        attempt = exchange.begin_attempt(request, decision, seconds if exchange.waits_for_summary else None)
+        exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.waits_for_summary)
         return attempt
 
     async def _decide(self, exchange: Exchange, request: ChatRequest) -> Decision:
         compactor = self._services.compactor
         with tolerated("a request was not prepared", request):
+            # `prepare` would decide the same, and also leave out refused thinking.
             if not request.thinking_from and (early := request.decide_early()) is not None:
                 return early
             self._services.store.writes.catch_up()

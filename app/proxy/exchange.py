@@ -152,7 +152,7 @@ class RequestRecord:
     model: str | None = None
     span: Span | None = None
     """Trace span; None if tracing is off."""
-    has_waited: bool = False
+    wait_is_counted: bool = False
     """True once the wait for a summary is in the metrics, because a request is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
@@ -176,8 +176,8 @@ class RequestRecord:
         self.metrics.payloads[decision.status].inc()
         if self.span is not None:
             _describe(self.span, request, decision)
-        if waited and not self.has_waited:
-            self.has_waited = True
+        if waited and not self.wait_is_counted:
+            self.wait_is_counted = True
             self.metrics.waits.observe(seconds)
         if decision.view is None and not decision.why:
             if self.verbose:
@@ -383,7 +383,7 @@ class Exchange:
     """Caller and body as they arrived, if the body was encoded. Steno forwards an unchanged body in this form."""
     headers: Headers = field(default_factory=list)
     """Headers about the context, for an error of Steno's own."""
-    has_waited: bool = False
+    waits_for_summary: bool = False
     """True once a summary is being made for the request."""
     stream: EarlyStream | None = None
     """Stream that began before the provider's answer."""
@@ -397,7 +397,8 @@ class Exchange:
     answers: list[UpstreamExchange] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt to send the decided payload, with the output limits applied."""
+        """Add an attempt to send the decided payload, and make it the latest. Its decision is final: output limits are
+        applied, and the reason is added for which Steno leaves an unchanged request alone."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):

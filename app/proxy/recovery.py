@@ -225,9 +225,9 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
     changed = replace(changed, actions=(*changed.actions, "recovered"))
     seconds = round(monotonic() - began, 3)
     # Not the request `smaller`: its budget is for this decision only.
-    attempt = exchange.begin_attempt(request, changed, seconds if exchange.has_waited else None)
+    attempt = exchange.begin_attempt(request, changed, seconds if exchange.waits_for_summary else None)
     attempt.is_smaller = limits.budget is not None
-    exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.has_waited)
+    exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.waits_for_summary)
     return attempt
 
 
@@ -267,8 +267,8 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
             changed.decision = replace(changed.decision, why=why)
         elif not changed.is_smaller and changed.decision.status != refused.decision.status:
             why = because(Code.PAYLOAD_REFUSED, refusal.said)
-            exchange.services.compactor.shape_refused(request, refused.decision.status, why)
-        exchange.record.decided(request, changed.decision, seconds=0.0, waited=exchange.has_waited)
+            exchange.services.compactor.learn_shape_refusal(request, refused.decision.status, why)
+        exchange.record.decided(request, changed.decision, seconds=0.0, waited=exchange.waits_for_summary)
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()
         if not changed.is_smaller:

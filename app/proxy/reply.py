@@ -313,7 +313,7 @@ HEADERS: Headers = [
 
 def announce(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
     """Note that a summary is being made, and begin the client's stream with an event about it unless events are off."""
-    exchange.has_waited = True
+    exchange.waits_for_summary = True
     if request.events != "off" and exchange.stream is None:
         exchange.stream = EarlyStream(exchange, request, started)
 
@@ -345,6 +345,7 @@ class EarlyStream:
 
     async def relay(self, attempt: Attempt) -> None:
         """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
+        self.decide(attempt.decision)  # A recovery that failed may have begun the stream.
         await self._end_waiting()
         answering, request = attempt.answering, attempt.request
         headers, status = answering.headers, answering.status
@@ -362,8 +363,7 @@ class EarlyStream:
             raise UpstreamUnreadable(
                 f"The provider's answer is compressed ({encoding:.100}), although Steno asked for no compression."
             )
-        chunks = answering
-        frames = editor.as_stream(chunks, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)
+        frames = editor.as_stream(answering, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)
         await relay_stream(self._exchange, frames, editor, learns=True)
 
     async def fail(self, error: StenoError) -> None:

@@ -86,7 +86,7 @@ class World:
             "summary_options": SETTINGS,
             "prices": Prices(),
             "lately": Lately(),
-            "shape_refusals": None,
+            "shape_refusal_of": None,
             "freed": None,
             "make": self.succeed,
             "recall": lambda call: call.view,
@@ -151,10 +151,10 @@ class World:
     def lately(self, _: Any, plan: Any) -> Any:
         return self._reply("lately", plan=plan)
 
-    def shape_refusals(self, _: Any, status: Any) -> Any:
-        return self._reply("shape_refusals", status=status)
+    def shape_refusal_of(self, _: Any, status: Any) -> Any:
+        return self._reply("shape_refusal_of", status=status)
 
-    def freed(self, _: Any, before: int, after: int) -> None:
+    def learn_gain(self, _: Any, before: int, after: int) -> None:
         self._reply("freed", before=before, after=after)
 
     async def make(self, _: Any, job: Any) -> Any:
