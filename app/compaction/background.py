@@ -33,8 +33,8 @@ class RunningCompactions:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._running: dict[ConversationKey, list[tuple[int, bool, float]]] = {}
-        """Running compactions of each conversation, the oldest first: number of messages, True in the background, start
-        in seconds of the clock."""
+        """Running compactions of each conversation, the oldest first: number of messages, True if in the background,
+        start in seconds of the clock."""
 
     @contextmanager
     def during(self, key: ConversationKey, messages: int, *, ahead: bool) -> Iterator[None]:
@@ -63,7 +63,7 @@ LATEST_SUMMARIES = 4
 GROWTH_MARGIN = 1.25
 """Factor for the measured growth rate of a conversation, because the rate varies."""
 FIRST_SUMMARY_SECONDS = 20.0
-"""Expected seconds of a model's summary before any was measured."""
+"""Assumed seconds of a summary by a model without a measurement."""
 LEAST_SECONDS = 0.001
 """Minimum seconds in the denominator of a rate."""
 HOUR = 3_600.0
@@ -89,7 +89,7 @@ class Answered(Struct, frozen=True):
 
 class RequestRate(Struct, frozen=True):
     requests: int = 0
-    """Number of requests, without consecutive requests with the same history size."""
+    """Number of requests. A request with the same history size as the previous one does not count."""
     latest: tuple[Answered, ...] = ()
 
     def after(self, answered: Answered) -> RequestRate:

@@ -19,11 +19,11 @@ LEAST_GAIN = 0.10
 VAIN_PASSES = 2
 """Number of consecutive useless compactions after which a history is blocked."""
 LEAST_GROWTH = 0.10
-"""Share of the room. If a history changes by less between two compactions, they are close."""
+"""Minimum change of a history between two compactions, as a share of the room; with less, the compactions are close."""
 CLOSE_PASSES = 3
 """Number of consecutive close compactions after which a history is blocked."""
 RESTING_GROWTH = 0.20
-"""Share of the room. If a history changes by that much, it is no longer blocked."""
+"""Minimum change of a blocked history, as a share of the room, after which it is no longer blocked."""
 
 
 class _Failing(Struct, frozen=True):
@@ -33,7 +33,7 @@ class _Failing(Struct, frozen=True):
     undertakings: frozenset[Hashable] = frozenset()
     """Undertakings (see `ModelBreaker.failed`) that failed; recorded until the circuit opens."""
     until: float = 0.0
-    """End of the pause by the clock; it only counts from `FAILURES` failures on."""
+    """End of the pause by the clock; ignored before `FAILURES` failures."""
     why: Reasons = ()
 
 
@@ -164,7 +164,7 @@ class CompactionBackoff:
         return self._latest.find(what) is not None
 
     def learn(self, what: HistoryKey, compaction: Compaction) -> None:
-        """Record a compaction with the outcome `MADE` or `FAILED`; others, such as a lost lease, do not count."""
+        """Record a compaction with the outcome `MADE` or `FAILED`. Ignore other outcomes, such as a lost lease."""
         if compaction.outcome is Outcome.MADE:
             self._latest.forget(what)
         elif compaction.outcome is Outcome.FAILED:

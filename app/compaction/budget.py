@@ -71,7 +71,7 @@ class Trigger(Struct, frozen=True):
 
     @property
     def quiet_tokens(self) -> int:
-        """Maximum tokens of a view that does not fire the trigger in any case."""
+        """Maximum tokens of a view that never fires the trigger."""
         return self.tokens if self.since is None else min(self.tokens, self.since)
 
 
@@ -287,7 +287,7 @@ MIN_LIMIT = 1_000
 FEW = 16
 """Maximum tokens of an empty answer: providers count its end tokens."""
 FULL_SHARE = 0.95
-"""Share of the window that prompt and answer fill at least if the window ended the answer."""
+"""Minimum share of the window that prompt and answer must fill for the window to have ended the answer."""
 PRESSURE = 0.80
 """Share of the window that the estimate of a prompt must reach for an overflow to be plausible."""
 CEILING_SHARE = 0.95
@@ -295,12 +295,12 @@ MIX_ERROR = 0.05
 """Share by which the provider may count more tokens per estimated token in the smaller prompt: its content differs."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
-"""If the refusal gives no numbers, Steno tries `SENT_SHARE` of the prompt, or this share of a prompt with media."""
+"""Shares of a prompt that Steno tries if the refusal gives no numbers: `SENT_MEDIA_SHARE` of a prompt with media."""
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
-"""A prompt has at least `LEAST_ROOM` tokens besides the instructions, or this share of the limit if that is less."""
+"""Minimum tokens of a prompt besides the instructions: `LEAST_ROOM`, or `LEAST_SHARE` of the limit if that is less."""
 PAYLOAD_SHARE = 0.9
 """Share of a byte limit that the smaller prompt may use: tokens and bytes do not shrink alike."""
 

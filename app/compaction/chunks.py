@@ -58,8 +58,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction made another chunk directly after this one. If that chunk applies to a history, too,
-    a view has both or neither: a fold is followed by a fold, another chunk by one that is not a fold."""
+    """True if the same compaction made another chunk directly after this one. If that chunk applies to a history, a
+    view with this chunk continues with a chunk of the same kind (fold or not)."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ MISCOUNT = 1.25
 LONGEST_REFUSAL = 100
 """Maximum tokens of a refusal. A longer text with the same beginning quotes an apology from the conversation."""
 ECHOED = 80
-"""Length in characters of the start of the instructions. An answer that begins with it repeats them."""
+"""Characters at the start of the instructions. An answer that begins with these repeats the instructions."""
 _THOUGHT = "think|thinking|reasoning"
 REASONING = re.compile(
     rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",

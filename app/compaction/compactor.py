@@ -62,7 +62,7 @@ ROUNDS = 3
 REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
 """Statuses of views that a provider may refuse for their shape. Steno then sends simpler views for a while."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
-"""Maximum age of the first chunks from which `changes_every_turn` infers that a history changes."""
+"""Maximum age of the chunks that `changes_every_turn` compares."""
 
 
 class Stored(Struct, frozen=True):
@@ -108,7 +108,7 @@ class RequestCompactor:
     """Time by the monotonic clock, in seconds, until which a compaction may delay the request."""
     may_postpone: bool = False
     waits: bool = True
-    """True to wait for another process's compaction; False in the background, as no request needs it yet."""
+    """True to wait for another process's compaction; False in the background, where no request waits."""
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
@@ -187,7 +187,7 @@ class RequestCompactor:
 
     async def make_ahead(self, target: int) -> None:
         """Make the compaction that later requests will need, unless there is an objection or its last attempt failed.
-        `target`: maximum tokens of a view for which later requests need only a mask."""
+        `target`: target of a view in later requests. If a mask meets it, no summary is made."""
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
@@ -252,7 +252,7 @@ class RequestCompactor:
             await self._compute(self.state.worked_out)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
-        """Return the due mask of a state, unless it costs more than it saves; and whether the cost prevents a mask."""
+        """Return the due mask or None, and True if a mask is due but costs more than it saves."""
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or self.request.policy.cost_gate is None:
             return boundary, False
@@ -270,8 +270,8 @@ class RequestCompactor:
     # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. Make none if it or the due mask costs too
-        much, if there is an objection, or if it can run in the background."""
+        """Make the due compaction, or wait for the process that makes it. Make none if the compaction or a due mask
+        costs too much, if there is an objection, or if the compaction can run in the background."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -336,8 +336,8 @@ class RequestCompactor:
         return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
     def _has_parts_left(self) -> bool:
-        """Return True if the last compaction had the maximum number of parts, so that messages are left for another.
-        The view may be under the trigger already, but it is larger than planned and would soon exceed it."""
+        """Return True if the last compaction had the maximum number of parts, so that another one has to make the rest.
+        The view may be under the trigger already, but it is larger than planned and would soon exceed the trigger."""
         finished = self.finished
         if not finished or not finished[-1].is_whole or len(finished) >= ROUNDS:
             return False
@@ -454,7 +454,7 @@ class Compactor(LeasedCompaction):
     def for_request(
         self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
     ) -> RequestCompactor:
-        """`may_postpone`: leave a due summary to the background if the request can be sent without it."""
+        """`may_postpone`: whether to leave a due summary to the background if the request can be sent without it."""
         return RequestCompactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
     def dry_run(self, request: ChatRequest) -> RequestCompactor:
@@ -572,7 +572,7 @@ class DryRun(Compactor):
         return ()
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        """Omit the temporary reasons against a compaction."""
+        """Return the facts without temporary reasons against a compaction."""
         return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
 
     def shape_refusal_of(self, request: ChatRequest, status: Status) -> None:

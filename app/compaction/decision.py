@@ -39,7 +39,7 @@ StepName = Literal[
 ]
 """`stored`: the stored chunks were read. `mask`: a boundary was set. `summarise`: a compaction was tried. The other
 steps are views. `least` changes the history least, and `widest` uses all summaries and masks. `fit`, `prune` and
-`truncate` shorten the widest view. `without_summaries` is shortened instead, and `unchanged` is the history itself."""
+`truncate` shorten it. `without_summaries` is the shortened history without summaries; `unchanged` is the history."""
 
 
 class Step(Struct, frozen=True):

@@ -78,8 +78,8 @@ class CompactionJob(Struct, frozen=True):
     deadline: float
     """Time by the monotonic clock, in seconds, until which the request waits for the compaction."""
     is_again: bool = False
-    """True if the request has waited for another process in vain. All requests that waited plan again at the same time:
-    a random delay lets one of them take the lease first."""
+    """True if the request waited for another process, and a compaction is still due. All requests that waited plan at
+    the same time: a random delay lets one of them take the lease first."""
     waits: bool = True
     """True to wait if another process holds the lease."""
 
@@ -296,7 +296,7 @@ class _LeasedCalls:
 
 
 class SummaryCalls(Protocol):
-    """Calls to the summariser, and the store of chunks."""
+    """Interface to the summariser and to the store of chunks."""
 
     async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure: ...
     async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:

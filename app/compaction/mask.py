@@ -249,7 +249,7 @@ def moves(
 
 
 def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:
-    """Return whether media have to be masked, because the messages have more than `most` bytes; 0 for no limit."""
+    """Return whether media have to be masked, because the messages have more than `most` bytes. `most` 0: no limit."""
     return bool(most) and settings.shapes and conversation.history.holds_media and conversation.message_bytes > most
 
 

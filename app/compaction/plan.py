@@ -127,7 +127,7 @@ def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
 
 
 def longest_within(lengths: Iterable[int], room: int) -> int:
-    """Return the maximum length of a text with which the texts together fit into `room`."""
+    """Return the length to which longer texts must be cut, so that all texts together fit into `room`."""
     ascending = sorted(lengths)
     for place, length in enumerate(ascending):
         if length * (left := len(ascending) - place) > room:
@@ -193,8 +193,8 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
 
 
 def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
-    """Return possible starts of the tail, the longest tail first: at `always`, or earlier while the tail has at most
-    `fill` tokens.
+    """Return possible starts of the tail, the longest tail first: at `always` (the start of the last `tail_turns` turns
+    and the current one), or earlier while the tail has at most `fill` tokens.
 
     If the next earlier turn is too long and most of the fill would stay unused, the tail starts at one of its units,
     because an agent continues from its latest steps. If the tail starts inside the last turn, it has at most `fill`
@@ -215,7 +215,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 def words_room(
     conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, options: SummaryOptions
 ) -> int:
-    """Return the maximum tokens of the user's words in all chunks. It grows with the room under the view's target."""
+    """Return the maximum tokens of the user's words in all chunks. It is larger if the view is below its target."""
     kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
     others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
     return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))

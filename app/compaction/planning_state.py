@@ -8,7 +8,7 @@ compaction is due: it extends the path that covers the most messages.
 
 A `PlanningState` is immutable. A new chunk or mask makes a new state.
 
-Some clients write the time into the first message, so that each turn has a different history, called a form. After two
+Some clients write, say, the time into the first message, so that each turn sends another form of the history. After two
 summaries of such a history, a third is not worth its price (`changes_every_turn`). Separate conversations with the same
 messages after different beginnings look similar: templates, evaluations, a gateway with one key. The difference is that
 a changing history has only one form at a time, each a few messages longer than the previous form, while conversations
@@ -317,7 +317,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def needs_no_summary(self) -> bool:
-        """Return whether no new summary is needed, or none would help."""
+        """Return whether a new summary is unnecessary or useless."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
 
     def worked_out(self) -> PlanningState:
@@ -396,8 +396,7 @@ class Succession(Struct, frozen=True):
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Return whether the evidence is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first. `length`: messages of the current form; `seen`: their number in its earlier
-        requests."""
+        lasted longer than the first. `length`: number of messages now; `seen`: in earlier requests of this form."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 

@@ -50,7 +50,7 @@ _STATEMENT = re.compile(r"([^\W\d]\w*): (.+?)(?: \(([^()]*)\))?")
 _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/~.]\S+|[A-Z]{5,}|\d{6,}")
 
 MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
-"""Maximum characters that are read of all messages, and maximum numbers of fields and of values; the newest count."""
+"""Maximum characters that are read of all messages, the newest first, and maximum numbers of fields and of values."""
 MOST_PARTS = 256
 """Maximum number of extracted parts of records."""
 DEEPEST = 6
@@ -192,7 +192,7 @@ def _field(label: str, value: str, remark: str) -> Field:
 def merge_records(
     records: Iterable[Record], merge: Callable[[Record, Record], Record] = Record.updated
 ) -> dict[str, Record]:
-    """Merge records by key. `records`: oldest first. `merge`: `Record.joined` if all their values are valid."""
+    """Merge records by key, the oldest first. Pass `Record.joined` as `merge` if all values are valid together."""
     things: dict[str, Record] = {}
     for record in records:
         things[record.key] = merge(things[record.key], record) if record.key in things else record

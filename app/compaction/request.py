@@ -123,7 +123,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return sum(len(message.raw) for message in self.conversation.history)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
-        """Run `step`: by `thread` if the history is long, else directly."""
+        """Run `step`, in a worker thread (`thread`) if the history is long."""
         return await thread(self.tenant, step) if self.is_long else step()
 
     @property

@@ -268,7 +268,7 @@ def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
 _NumberedLines = Sequence[tuple[str, str]]
 """Pairs of a line number, empty if unknown, and a line."""
 DEEPER, DEEPEST_SIGNATURE = 0.01, 40
-"""Rank added to a signature for each column of indentation, so that outer signatures come first; maximum columns."""
+"""Rank added to a signature per column of indentation (outer signatures come first), and maximum columns that count."""
 _NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
 _SOURCE_FILE = (
     r"\.(?:pyi?|[cm]?jsx?|tsx?|vue|java|kts?|scala|go|rs|cc|[ch]pp|[ch]|cs|rb|php|swift|sh|lua|pl|exs?"
@@ -468,7 +468,7 @@ def shorten(text: str, longest: int) -> str:
 
 def shaped(text: str, call: str, longest: int) -> str:
     """Return the excerpt of a result by its shape, under a notice of its size, or head and tail if the excerpt has too
-    few identifiers. Both are shorter than the text, and not longer than the output of `shorten`."""
+    few identifiers. The result is shorter than the text, and not longer than the output of `shorten`."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]

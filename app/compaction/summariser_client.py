@@ -401,7 +401,7 @@ class SummaryRouting:
     """Function from a model to the model whose rules for counting tokens apply."""
 
     def options(self, request: ChatRequest, *, warm: bool) -> SummaryOptions:
-        """Return the summary options. `warm`: whether the conversation's provider has it in its prompt cache."""
+        """Return the summary options. `warm`: whether the provider has the conversation in its prompt cache."""
         rules, wire, budget = request.measure.rules, request.wire, request.budget
         summary = rules.summary
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)

@@ -58,7 +58,7 @@ LONGEST_RESULT = 400_000
 ARGUMENTS_SHARE = 0.15
 LONGEST_ARGUMENTS = 200_000
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
-"""Pairs of a pressure and the factor for the room from that pressure on."""
+"""Pairs for `fade`: minimum share of the limit that the messages take, and factor for the room."""
 LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100
@@ -197,8 +197,8 @@ def cut_to_shares(
 
 
 def fade(conversation: Conversation, view: View, limit: int, cost: Cost) -> View:
-    """Return the view with tool results cut as by `fit`, with a room of max(1,024, effective x factor) (LibreChat
-    agents). `BANDS` has the factors. The pressure is the share of the messages, without instructions, in the limit."""
+    """Return the view with tool results and arguments cut as by `fit`, with a room of max(1,024, effective x factor).
+    `effective`: the limit without instructions. `factor`: see `BANDS`. Formula: LibreChat agents."""
     reached = (view.tokens - conversation.instruction_tokens) / limit if limit else 1.0
     factor = next((factor for band, factor in BANDS if reached >= band), None)
     if factor is None:
@@ -372,8 +372,8 @@ def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Return the remaining units, oldest first; the last one is not droppable. Results that do not follow their call
-    directly are not in its unit, which might become half of the history. `repair` removes them with the call."""
+    """Return the remaining units, oldest first; the last one is not droppable. Results that do not directly follow a
+    call are not in its unit, because the unit could become too large. `repair` removes them if the call is omitted."""
     transcript = conversation.transcript
     units: list[_Unit] = []
     was_bound = False

@@ -1,7 +1,7 @@
 """Verification of views before they are sent. A view must account for every message, and keep the message order that
 providers demand (`problems`). A view with a problem is not sent. The contents of messages are not checked.
 
-`repair` comes before the check: providers refuse a call without its result and a result without its call, so it removes
+`repair` comes before the check. It removes calls without results and results without calls, because providers refuse
 both. Some providers refuse consecutive assistant messages: `separated` puts a note between them. `coverage_of` reports
 how a view sends each message.
 """
@@ -165,10 +165,7 @@ GAP = "[Messages of this conversation are left out here.]"
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
     """Return the view without calls whose results are omitted, and without results whose calls are omitted.
-
-    `orphans`: also remove calls without results, and results without calls, that are so in the client's history, except
-    at its end.
-    """
+    `orphans`: also remove calls and results that are alone in the client's history, except at its end."""
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
     held = {index: part for index, part in standing(view) if index is not None}
@@ -217,8 +214,7 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
 
 
 def _begin_of_end(messages: Sequence[Message]) -> int:
-    """Return the index of the first message at the end of the history: the results there, and the messages of their
-    calls."""
+    """Return the index of the first message of the history's end: the last results and the messages of their calls."""
     start = len(messages)
     while start and messages[start - 1].answers:
         start -= 1

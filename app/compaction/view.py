@@ -234,7 +234,7 @@ class Conversation:
 
     @lazy
     def client_context(self) -> ClientContext:
-        """Return the client's context blocks. Before `with_client_context`, no view repeats them."""
+        """Return the client's context blocks. By default, views repeat none of them."""
         return ClientContext(self.transcript, 0, lambda _: 1)
 
 
