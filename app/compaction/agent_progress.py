@@ -81,8 +81,8 @@ class CompletedCall(Struct, frozen=True):
 
 
 def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
-    """Yield entries about the first `covered` messages, the most important first, without those that later messages
-    made outdated. Each has a short text, and a long one with an excerpt. `longest_plan`: maximum characters."""
+    """Yield entries about the first `covered` messages, the most important first, unless later messages made them
+    outdated. Each entry has a short text, and a long text with an excerpt. `longest_plan`: maximum characters."""
     if (plan := _latest_plan(messages)) and plan[0] < covered:
         yield (f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}",) * 2
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]

@@ -1,5 +1,5 @@
-"""Background compactions, and a registry of running ones: after an answer, Steno summarises the request's history, so
-that the next request need not wait.
+"""Background compactions, and a registry of running compactions. After an answer, Steno summarises the history of the
+request, so that the next request need not wait.
 
 Steno makes the summary that is due by `background_budget`, which has a lower trigger and a smaller target than the
 request's budget. A later request uses the summary once its own trigger fires. There is no queue: if too many background

@@ -39,11 +39,11 @@ SOFT_SHARE = 0.55
 LEAST_OVER_TARGET = 1.10
 """Multiple of the target below which no background compaction starts, because it would free hardly anything."""
 WAIT_SHARE = 0.97
-"""Maximum size, as a share of the limit, of a view that is sent without its due summary."""
+"""Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
 """Like `WAIT_SHARE`, as a multiple of `Budget.room`: an operator may have set the cap to avoid a price step."""
 REMEMBERED_SHARE = 0.5
-"""Minimum size, as a share of `background_threshold`, of a request that counts for `RequestRate`."""
+"""Minimum size of a request that counts for `RequestRate`, as a share of `background_threshold`."""
 LEAST_KEPT = 0.5
 """Minimum share of target and tail after the expected growth is subtracted. The growth is uncertain."""
 

@@ -87,8 +87,8 @@ class SummaryCall(Struct, frozen=True):
 
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
-    """Return the parts of a view before the message at `stop`, with the client's messages in place of altered ones:
-    masked messages make a poorer summary, although the provider may have them in its cache."""
+    """Return the parts of a view before the message at `stop`. Altered messages are replaced by the client's: masked
+    messages make a poorer summary, although the provider may have them in its cache."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:

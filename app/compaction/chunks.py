@@ -99,7 +99,7 @@ class ChunkRange(Struct, frozen=True):
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
-"""Maximum size of a summary as a share of the replaced tokens; a larger one saves too little."""
+"""Maximum size of a summary as a share of the replaced tokens. A larger summary saves too little."""
 MISCOUNT = 1.25
 """Factor by which Steno's count of an answer may exceed the output cap of the call, because tokenizers differ."""
 LONGEST_REFUSAL = 100
@@ -235,7 +235,7 @@ class Failure(Struct, frozen=True):
 
     why: Reasons
     overflow: bool = False
-    """True if the range was too large for one summary, so that a summary of a part of it may succeed."""
+    """True if the range was too large for one summary, but a summary of a part may succeed."""
 
 
 class Compaction(Struct, frozen=True):

@@ -112,7 +112,7 @@ class RequestCompactor:
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
-    """First compaction that was announced to the client; later ones are not announced."""
+    """Compaction that was announced to the client: only the first compaction of a request is."""
     state: PlanningState = field(init=False)
     """Latest planning state; absent before `_begin`."""
     _stored: PlanningState | None = None
@@ -172,8 +172,8 @@ class RequestCompactor:
         return await self._leave_out_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
-        """Return a simpler decision after the provider refused a view's shape; the same decision if there is none.
-        `said`: the provider's message."""
+        """Return a simpler decision after the provider refused the shape of a view; `refused` if there is none. `said`:
+        the provider's message."""
         lower = await self._decide_below(refused.status, because(Code.PAYLOAD_REFUSED, said))
         return refused if lower is None else lower
 
@@ -533,7 +533,7 @@ class Compactor(LeasedCompaction):
         )
 
     def learn_shape_refusal(self, request: ChatRequest, status: Status, why: Reasons) -> None:
-        """Record that the provider refused a view of this status for its shape, and answered a simpler one."""
+        """Record that the provider refused the shape of a view with this status, and answered a simpler view."""
         self.refused_shapes.failed(request.history_key(status), why)
 
     def shape_refusal_of(self, request: ChatRequest, status: Status) -> Reasons | None:

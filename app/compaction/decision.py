@@ -133,11 +133,11 @@ def earlier_steps(
 
 
 def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False, is_refused: bool = False) -> Decision:
-    """Choose the first view without problems, else the client's own bytes.
+    """Choose the first view without problems, otherwise the client's own bytes.
 
     `why`: reasons why no compaction brought the view under the trigger. `has_failed`: an announced compaction made no
-    summary. `is_refused`: the provider refused the request for its size. The last resort is then the smallest view that
-    is only too large by Steno's estimate.
+    summary. `is_refused`: the provider refused the request for its size. If no view is within the limit, choose the
+    smallest view without other problems instead of the client's bytes.
     """
     conversation = state.conversation
     untrimmed = whole(conversation)

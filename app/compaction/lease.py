@@ -180,7 +180,7 @@ class LeasedCompaction:
         return compaction
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
-        """Return True if the store has a chunk that is not in `known`: it may be the planned one."""
+        """Return True if the store has a chunk that is not in `known`. This may be the planned chunk."""
         ids = {chunk.id for chunk in known}
         found = await self.store.read_chunks(request.tenant, request.series, request.conversation.cut_digests)
         return any(chunk.id not in ids for chunk in found)

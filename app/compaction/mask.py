@@ -90,7 +90,7 @@ class Masks:
     def __init__(
         self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
     ) -> None:
-        """`untouchable`: positions of messages that are not masked, such as pinned ones."""
+        """`untouchable`: positions of messages that are not masked, such as pinned messages."""
         self._transcript = transcript
         self._untouchable = untouchable
         self._settings = settings

@@ -33,7 +33,7 @@ rejects it."""
 MOST_PARTS = 64
 """Maximum number of summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""Minimum share of the request that a compaction has to free. With less, another one would be due a turn later."""
+"""Minimum share of the request that a compaction has to free. With less, the next would be due a turn later."""
 CHARACTERS_A_TOKEN = 4
 """Assumed characters per token of a summary prompt."""
 
@@ -224,7 +224,7 @@ def words_room(
 def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
-    """Return the estimated tokens of the view after a compaction up to `cut`: those without the user's words, and those
+    """Return the estimated tokens of the view after a compaction up to `cut`, without the user's words; and the tokens
     of these words. New summaries count with their maximum size, and as folded if a fold is due."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)

@@ -131,8 +131,8 @@ class Record(Struct, frozen=True):
     def updated(self, newer: Record, *, lists: bool = False) -> Record:
         """Return the record with the values of a newer record.
 
-        If both have one value for a label, the newer value replaces the older. Otherwise older values stay, except
-        those that the newer record names as replaced, or with `lists`, those that it does not contain.
+        If both have one value for a label, the newer value replaces the older. Otherwise older values stay, unless the
+        newer record names them as replaced, or with `lists`, does not contain them.
         """
         labels = _by_label(self.fields)
         for label, said in sorted(_by_label(newer.fields).items()):
@@ -274,7 +274,7 @@ def _words(text: str) -> list[str]:
 
 
 def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
-    """Rank the parts of these things by their worth per token, as far as a part adds to the parts before it."""
+    """Rank the parts of these things by the worth that a part adds, divided by the tokens that it adds."""
     parts = [part for thing in things for part in thing.parts]
     values, sizes = list[Sequence[str]](), list[int]()
     heads: list[dict[tuple[str, str], int]] = []
@@ -547,7 +547,7 @@ def _name(content: Mapping[str, Any]) -> str:
 
 
 def _identifier(value: Any) -> str:
-    """Return the value as text if it is an identifier, else an empty text."""
+    """Return the value as text; empty if it is no identifier."""
     if type(value) is int:
         return "" if is_card_number(str(value)) else str(value)
     if not isinstance(value, str) or not _is_word(value) or is_secret(value) or "," in value:

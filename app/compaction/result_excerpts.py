@@ -21,7 +21,7 @@ MOST_HEAD, MOST_TAIL = 150_000, 50_000
 """Maximum characters that are read at the beginning and at the end of a text."""
 MOST_LINES = 8_000
 LONGEST_LINE, LONGEST_PIECE = 400, 120
-"""Maximum characters of a line: those that are read, and those in the excerpt."""
+"""Maximum characters of a line that are read, and of a line in an excerpt."""
 LONGEST_WORD = 40
 LEAST_ROOM = 4
 
@@ -449,7 +449,7 @@ _SHAPES: Mapping[str, Callable[[Sequence[str], str], Found | None]] = {
 LONGEST_CALL = 4_000
 """Maximum characters that are read of a call."""
 ENOUGH = 0.75
-"""Minimum number of identifiers in an excerpt by shape, as a share of those in head and tail."""
+"""Minimum number of identifiers in an excerpt by shape, as a share of the identifiers in head and tail."""
 LEAST_LINES = 3
 """Minimum lines of a text with a shape. Of a shorter text, head and tail are more informative."""
 MOST_OPENING = 12

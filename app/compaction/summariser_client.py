@@ -181,7 +181,7 @@ class Summariser:
         tenant: str,
         undertaking: Hashable = None,
     ) -> SummaryAnswer | Failure:
-        """Return a summary from the first route that answers with one. Errors are returned, never raised.
+        """Return the first summary that a route gives. Errors are returned, never raised.
 
         `deadline`: seconds of the clock. `undertaking`: see `ModelBreaker.failed`. After an overflow no other route is
         tried: the caller has to make the request smaller.

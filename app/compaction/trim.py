@@ -70,7 +70,7 @@ MOST_NAMES = 8
 def alter(
     conversation: Conversation, view: View, by: Alteration, cost: Cost, change: Change, *, may_grow: bool = False
 ) -> View:
-    """Return the view with changed messages. A message that must not change, or would grow, stays as it is."""
+    """Return the view with changed messages. A message that must not change, or would grow, stays unchanged."""
     messages = conversation.transcript.messages
 
     def altered(index: int, part: Part) -> Part:

@@ -45,7 +45,7 @@ Order = Sequence[int | None]
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
     """Return the problems of a view; empty if it covers every message exactly once and a provider would accept it.
-    `alternates`: whether the provider refuses consecutive assistant messages, and one at the start."""
+    `alternates`: whether the provider refuses consecutive assistant messages, and an assistant message at the start."""
     transcript, messages = conversation.transcript, conversation.transcript.messages
     order = list(order_of(view))
     sent = {index for index in order if index is not None}

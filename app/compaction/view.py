@@ -140,11 +140,11 @@ class Conversation:
         self.chain = identity.chain_of(tenant, rest)
 
     superseded: frozenset[int] = frozenset()
-    """Positions of instructions that newer ones with the same beginning replaced."""
+    """Positions of instructions that newer instructions with the same beginning replaced."""
 
     def with_newest_instructions(self, limit: int) -> Conversation:
         """Return the same history. If repeated instructions take too much of `limit` tokens, only the newest of them
-        still count as instructions, and the others may be summarised or omitted."""
+        still count as instructions; older ones may be summarised or omitted."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
@@ -239,7 +239,7 @@ class Conversation:
 
 
 class Kept(Struct, frozen=True):
-    """Messages that stay: pinned ones, the last user message, the last turn's first message, unexpired instructions."""
+    """Messages that stay: pinned messages, last user message, last turn's first message, unexpired instructions."""
 
     pins: tuple[int, ...]
     units: tuple[tuple[int, int], ...]
