@@ -380,6 +380,8 @@ class SmallerLimits(Struct, frozen=True):
 
     budget: Budget | None
     output_cap: int | None = None
+    cap_alone: int | None = None
+    """Output cap for a retry with the same messages, if no smaller prompt can be made."""
 
 
 def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLimits | None:
@@ -402,11 +404,18 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
             return SmallerLimits(None, fitting)
     # A provider may add the output even if its refusal names only the prompt, as Anthropic does.
     smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, min(output, least) if output else least)
+    alone = None
+    if output is None and window - sent.cap < expected <= CEILING_SHARE * window:
+        alone = _lower(sent.cap, max(least, window - round((1 + UNTOLD_ERROR) * expected)))
     if smaller is None:
-        return None
+        return SmallerLimits(None, alone) if alone else None
     # Without the provider's count, the estimate may be far off, and the provider may have added the cap.
     cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
-    return SmallerLimits(smaller, cap if output != 0 and cap < sent.cap else None)
+    return SmallerLimits(smaller, None if output == 0 else _lower(sent.cap, cap), alone)
+
+
+def _lower(cap: int, other: int) -> int | None:
+    return other if other < cap else None
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:

@@ -215,11 +215,14 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         smaller = replace(request, budget=limits.budget, thinking_from=len(request.conversation.transcript))
         started = partial(announce, exchange, request)
         changed = await exchange.services.compactor.for_request(smaller, started).prepare_smaller()
-        if changed.view is None or changed.view.tokens >= refused.tokens:
+        if changed.view is not None and changed.view.tokens < refused.tokens:
+            # Without a new reason, the earlier reason for having no summary still holds.
+            why = changed.why or (() if changed.status == "summarized" else decision.why)
+            changed = replace(changed, why=why)
+        elif (cap := limits.cap_alone) is not None:
+            limits, changed = SmallerLimits(None, cap), replace(decision, output_cap=None)
+        else:
             return None
-        # Without a new reason, the earlier reason for having no summary still holds.
-        why = changed.why or (() if changed.status == "summarized" else decision.why)
-        changed = replace(changed, why=why)
     if cap is not None:
         changed = capped(changed, cap)
     changed = replace(changed, actions=(*changed.actions, "recovered"))

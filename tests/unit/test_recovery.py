@@ -68,6 +68,11 @@ HOPELESS: dict[str, tuple[Overflow, Budget, Payload]] = {
         limits(4_000, 1_600),
         Payload(2_108, 1_100, 1_600),
     ),
+    "without numbers, and with an output that fits": (
+        Overflow("context_window"),
+        limits(4_000, 1_600),
+        Payload(2_300, 1_100, 1_600),
+    ),
     "without a reason, and far from the window": (
         Overflow("context_window", needs_pressure=True),
         limits(),
@@ -96,6 +101,8 @@ def test_nothing_can_help_where(overflow: Overflow, budget: Budget, sent: Payloa
         # The limit alone, or nothing, where the output is spoken of.
         (Overflow("context_window", 32_000, names_output=True), 32_000, Payload(10_000, 0, 30_000), 21_800),
         (Overflow("context_window", names_output=True), 32_000, Payload(10_000, 0, 30_000), 21_800),
+        # Nothing, and the prompt cannot be made smaller.
+        (Overflow("context_window"), 4_000, Payload(2_555, 1_100, 1_600), 1_000),
         # A bucket of tokens per minute that counts the output.
         (Overflow("request_too_large", 12_000, None, 36_000), 128_000, Payload(4_100, 0, 32_000), 8_000),
     ],
