@@ -208,7 +208,7 @@ def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
 
 
 def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Callable[[K], str] = str) -> Page[T]:
-    """Return a page of the entries, which are sorted by key, after the key `after`. `name`: converts a key to an id."""
+    """Sort the entries by key, and return the page after the key `after`. `name`: converts a key to an id."""
     rising = paging.order == "asc"
     keys: list[Any] = sorted(entries, reverse=not rising)
     if after is not None:

@@ -572,7 +572,7 @@ class DryRun(Compactor):
         return ()
 
     def lately(self, request: ChatRequest, plan: Plan) -> Lately:
-        """Return the facts without temporary reasons against a compaction."""
+        """Ignore shutdown, breaker and backoff, which are temporary."""
         return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
 
     def shape_refusal_of(self, request: ChatRequest, status: Status) -> None:

@@ -481,7 +481,7 @@ def shaped(text: str, call: str, longest: int) -> str:
 
 @lru_cache(REMEMBERED)
 def _kept(_: bytes) -> list[str]:
-    """Return the cached list of a result's digest: empty at first, then with the excerpt."""
+    """Return a list, cached by the result's digest, to which the caller appends the excerpt."""
     return []
 
 

@@ -123,7 +123,7 @@ _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _NO_CONTENT = re.compile(
     rb"/Length1\b|/Image\b|/Type1C|/CIDFontType0C|/OpenType|/XRef\b|/Metadata\b|/DCTDecode|/JPXDecode|/CCITTFaxDecode"
 )
-"""Marks of streams without page text: fonts, pictures, tables."""
+"""PDF streams without page text: fonts, images, xref, metadata."""
 _PACKED = re.compile(rb"/(?:FlateDecode|LZWDecode|ASCII85Decode|ASCIIHexDecode|RunLengthDecode|Crypt|Fl)\b")
 _LITERAL = re.compile(rb"\(((?:[^()\\]|\\.)*+)\)", re.DOTALL)
 _HEX = re.compile(rb"<([0-9A-Fa-f\s]++)>")

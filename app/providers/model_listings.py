@@ -276,7 +276,7 @@ class ListingReader:
         """Last known windows of Ollama's models, used while a model is not loaded."""
 
     async def read(self, headers: Headers = ()) -> ModelListing:
-        """Read the list, and the server's further paths. Raises `ListingRefused` or the upstream errors."""
+        """Read the list, and paths that only some servers have. Raises `ListingRefused` or the upstream errors."""
         headers = with_missing(list(headers), self._default_headers)
         headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
         status, content = await self._ask("/v1/models", headers)

@@ -300,7 +300,7 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
 
 
 def unless_told(own: Headers, answered: Received) -> Headers:
-    """Return `own`; no headers if the answer already has headers of another Steno."""
+    """Return Steno's own headers; none if the answer comes from another Steno."""
     return [] if are_of_steno(answered) else own
 
 

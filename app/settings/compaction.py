@@ -93,8 +93,8 @@ class RecallSettings(Section):
     shortened; 0: no passages.
 
     [Recall](what-is-kept.md#recall) compares words. Steno adds the passages to the compacted prompt, at first up to 1.1
-    times the target, later up to the limit. Passages that match nearly as well as the best one may take three times
-    this share, and so may all quotations for earlier messages. Exact values may take three quarters of it.
+    times the target, later up to the limit. For a question, passages may take up to three times this share, and so may
+    all quotations together. Exact values may take three quarters of it.
     """
 
 

@@ -190,7 +190,7 @@ class ModelSettings(Section):
     max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the prompt may have, if that is less than the window."""
     base_model: str | None = Field(None, min_length=1)
-    """Model whose window and tokens count, such as gpt-4o for an Azure deployment called chat-prod."""
+    """Model with the same tokenizer and window, such as gpt-4o for an Azure deployment chat-prod."""
     preset: ChosenPreset | None = None
     """Preset of requests for the model; null means compaction.preset."""
 

@@ -113,7 +113,7 @@ class WriteBehind:
         self._erased: BoundedMap[Erased, int] = BoundedMap(MOST_ERASED, self._forget_erasure)
         """Epoch of each remembered erasure."""
         self._forgotten = 0
-        """Epoch of the last erasure that is no longer remembered."""
+        """Epoch of the latest erasure dropped from `_erased`."""
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []
