@@ -104,16 +104,16 @@ class TotalsOut(CallsOut):
     """Sums of what was reported; those of calls and tokens without the calls for summaries, which have their own."""
 
     reasoning: int
-    summary: CallsOut = Field(description="The calls for summaries, those in the background too.")
+    summary: CallsOut = Field(description="Calls for summaries, also in the background.")
     saved: int
-    unreported: int = Field(description="Answers whose prompt the provider did not tell: they count as 0 here.")
-    unpriced: int = Field(description="Answers whose cost is not known: they count as 0 in the cost.")
-    cost: float | None = Field(description="Of all calls, in the prices' currency unit; null if none is known.")
-    list_priced: int = Field(description="Calls whose cost is by public list prices, in US dollars.")
-    billed: int = Field(description="Calls whose cost is what their provider says it charged, in US dollars.")
+    unreported: int = Field(description="Answers without reported prompt tokens. They count as 0 here.")
+    unpriced: int = Field(description="Answers of unknown cost. They count as 0 in the cost.")
+    cost: float | None = Field(description="Cost of all calls, in the prices' currency unit; null if no cost is known.")
+    list_priced: int = Field(description="Calls priced by public list prices, in US dollars.")
+    billed: int = Field(description="Calls priced by the charge that their provider reported, in US dollars.")
     saved_cost: float | None = Field(
-        description="Cost of the client's own requests, had they been sent whole, less the cost of all calls: negative"
-        " where that is more. Calls of which one of them is not known are left out; null if that is all of them."
+        description="Cost of the client's requests if Steno had sent them unchanged, less the cost of all calls;"
+        " negative if the calls cost more. Calls are left out if either cost is unknown; null if all are left out."
     )
     too_large: TooLargeOut
 

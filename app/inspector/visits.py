@@ -383,7 +383,7 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
-    """Sign in with an API key, of which the session keeps only the tenant, or with the operator's password."""
+    """Sign in with an API key or the operator's password. The session keeps only the tenant of the key."""
     scope, guesses, authenticator = request.scope, inspector.guesses, inspector.services.authenticator
     origin, host = value_of(scope["headers"], b"origin"), value_of(scope["headers"], b"host")
     # Before sign-in there is no form token, so the origin check stops other sites from signing a visitor in.

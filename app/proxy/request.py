@@ -162,8 +162,8 @@ async def split_body(services: Services, caller: Caller, body: bytes) -> WireReq
 async def parse_request(
     services: Services, wire: WireRequest, caller: Caller, request_id: str, *, remember: bool = True
 ) -> ChatRequest:
-    """Build the `ChatRequest`. `request_id`: Steno's own, for log and ledger. `remember=False`: a dry run, of which
-    nothing is recorded.
+    """Build the `ChatRequest`. `request_id`: Steno's own, for log and ledger. `remember=False`: a dry run, which
+    records nothing.
 
     Raises `UnknownUpstream`, `InvalidRequest`, and `Unreadable` if an element of the history is not a message.
     """

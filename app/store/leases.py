@@ -45,7 +45,7 @@ KEPT_MS = 600_000
 
 
 class Claim(Struct, frozen=True):
-    """A range of which a request wants to make a chunk."""
+    """Range that a request wants to summarise into a chunk."""
 
     tenant: str
     conversation_id: str
