@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import cached_property
 from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -121,11 +122,11 @@ class UpstreamSettings(Section):
             raise ValueError(f"the address of the whole API is needed, which is {base}")
         return value
 
-    @property
+    @cached_property
     def host(self) -> str:
         return urlsplit(self.base_url).hostname or ""
 
-    @property
+    @cached_property
     def speaks(self) -> frozenset[FormatName]:
         """Formats that the upstream accepts."""
         spoken = SPOKEN_AT.get(self.host, FORMAT_NAMES)

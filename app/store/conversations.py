@@ -101,13 +101,15 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
         """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last."""
-        new = dict(later.heads)
-        heads = ((digest, turn) for digest, turn in self.heads if digest not in new)
+        heads = dict(self.heads)
+        for digest, turn in later.heads:
+            heads.pop(digest, None)
+            heads[digest] = turn
         return replace(
             later,
             turns=max(self.turns, later.turns),
             requests=self.requests + later.requests,
-            heads=(*heads, *later.heads)[-MOST_HEADS:],
+            heads=tuple(heads.items())[-MOST_HEADS:],
             forked_from=self.forked_from or later.forked_from,
             plan=later.plan or self.plan,
         )
