@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_283,
-    "tests": 49_978,
+    "tests": 50_002,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""

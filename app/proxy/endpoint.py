@@ -33,21 +33,20 @@ from app.http.asgi import (
     read_body,
     until_disconnect,
 )
-from app.http.headers import EVENT_STREAM, Headers, forwarded, value_of
+from app.http.headers import EVENT_STREAM, Headers, are_of_steno, forwarded, value_of
 from app.providers.ledger import NOT_REPORTED
 from app.proxy.caller import Caller
 from app.proxy.exchange import FIRST_ERROR, REQUEST, Attempt, Exchange, Services
 from app.proxy.learn import conversation_seen, latest_history, learn_cut, learn_status, learn_usage, record_calls
 from app.proxy.recovery import RetryBudget, choose_recovery, inspect_answer, learn_recovery, takes_place
 from app.proxy.reply import (
-    announce,
+    announce_summary,
     bypass,
     context_headers,
     passing,
     relay_answer,
     relay_raw,
     relay_unread,
-    unless_told,
 )
 from app.proxy.request import Unread, count_meanwhile, plain_body, read_request
 from app.proxy.router import ROUTE
@@ -187,7 +186,7 @@ class ChatEndpoint:
             if not request.thinking_from and (early := request.decide_early()) is not None:
                 return early
             self._services.store.writes.catch_up()
-            announcing = partial(announce, exchange, request)
+            announcing = partial(announce_summary, exchange, request)
             decision = await compactor.for_request(request, announcing, may_postpone=True).prepare()
             compactor.count_reused(decision)
             return decision
@@ -326,7 +325,8 @@ class PassthroughEndpoint:
                 answering = await provider.upstream.relay(head, _body(headers, receive, services.limits))
                 record.answered(answering)
                 try:
-                    await relay_raw(answering, client, unless_told(own, answering.headers), record)
+                    passed = [] if are_of_steno(answering.headers) else own
+                    await relay_raw(answering, client, passed, record)
                 finally:
                     await answering.close()
         except ClientDisconnected:

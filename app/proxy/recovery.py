@@ -54,7 +54,7 @@ from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
-from app.proxy.reply import FIRST_PIECE_SECONDS, announce, read_beginning
+from app.proxy.reply import FIRST_PIECE_SECONDS, announce_summary, read_beginning
 
 log = structlog.get_logger("steno.observe")
 
@@ -213,7 +213,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         # The summary settings are computed again, because the summariser may be the model whose window was learnt.
         # Leave out the turn's thinking: it is signed for messages that change now, and no other attempt follows.
         smaller = replace(request, budget=limits.budget, thinking_from=len(request.conversation.transcript))
-        started = partial(announce, exchange, request)
+        started = partial(announce_summary, exchange, request)
         changed = await exchange.services.compactor.for_request(smaller, started).prepare_smaller()
         if changed.view is not None and changed.view.tokens < refused.tokens:
             # Without a new reason, the earlier reason for having no summary still holds.

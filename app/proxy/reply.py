@@ -35,7 +35,6 @@ from app.http.connection import UpstreamExchange
 from app.http.encodings import encoding_of
 from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
 from app.http.upstream import LONGEST_REFUSAL, read_into
-from app.http.upstream import Headers as Received
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord, Services
 from app.proxy.learn import LONGEST_REASON, record_unread
@@ -276,7 +275,8 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, is_recorded: bool 
     answering = await exchange.call(provider, unread.body)
     reader = caller.format.editor() if is_recorded else None
     try:
-        await relay_as_sent(exchange, answering, unless_told(own, answering.headers), reader)
+        # The headers of another Steno count.
+        await relay_as_sent(exchange, answering, [] if are_of_steno(answering.headers) else own, reader)
     finally:
         if reader is not None and not writes.is_erased(caller.tenant, "", epoch):
             call = Call(answering.status, reader.usage if reader.ended else None)
@@ -299,11 +299,6 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
     return [(own_headers.STATUS, status.encode()), (own_headers.REASON, reason.text.encode())]
 
 
-def unless_told(own: Headers, answered: Received) -> Headers:
-    """Return Steno's own headers; none if the answer comes from another Steno."""
-    return [] if are_of_steno(answered) else own
-
-
 HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -311,7 +306,7 @@ HEADERS: Headers = [
 ]
 
 
-def announce(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
+def announce_summary(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
     """Note that a summary is being made, and begin the client's stream with an event about it unless events are off."""
     exchange.waits_for_summary = True
     if request.events != "off" and exchange.stream is None:

@@ -174,7 +174,7 @@ async def parse_request(
     events = event_shape(wire, caller, services.events.stream)
     reader = services.readers[format_.name]
 
-    def digest() -> tuple[Conversation, Prompt]:
+    def read_history() -> tuple[Conversation, Prompt]:
         messages = reader.read(wire.raw_messages)
         prompt = services.estimator.prompt(
             measure.counted_as,
@@ -191,7 +191,7 @@ async def parse_request(
     is_short = len(wire.raw_messages) <= MANY_MESSAGES and (
         len(wire.body) <= INLINE_BYTES or reader.unread_bytes(wire.raw_messages) <= INLINE_BYTES
     )
-    conversation, prompt = digest() if is_short else await services.work.do(tenant, digest)
+    conversation, prompt = read_history() if is_short else await services.work.do(tenant, read_history)
     policy, budget = rules.policy, measure.budget
     if not policy.leaves_alone(conversation, budget, counts=False):
         await count_messages(services, tenant, conversation, prompt)

@@ -9,11 +9,14 @@ import time
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from app.compaction.compactor import RequestCompactor
+from app.compaction.decision import Decision
 from app.http.connection import UpstreamExchange
 from app.proxy import endpoint
 from tests.e2e.histories import chat, turns, used
-from tests.e2e.raw import connected, request_bytes
+from tests.e2e.raw import connected, post, request_bytes
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, answer, chunked, stream_head
 
@@ -108,3 +111,23 @@ def test_an_answer_that_begins_while_its_client_leaves_is_closed(
             time.sleep(0.01)
     counting.set()
     assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.0)
+
+
+def test_a_recovery_that_fails_after_it_began_the_stream_ends_the_stream_with_the_refusal(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of Steno's own, after the summary was announced."""
+    prepare_smaller = RequestCompactor.prepare_smaller
+
+    async def failing(compactor: RequestCompactor) -> Decision:
+        await prepare_smaller(compactor)
+        raise RuntimeError
+
+    monkeypatch.setattr(RequestCompactor, "prepare_smaller", failing)
+    scripted.then(*REFUSALS["a status"][:1]).then(answer(COMPLETION))
+    steno = before_scripted(models=TRUSTING)
+    with capture_logs():
+        answered = post(steno.url, chat(TOO_LONG, stream=True))
+    assert answered.status == 200
+    assert b"compaction_started" in answered.body
+    assert OVERFLOW["message"].encode() in answered.body
