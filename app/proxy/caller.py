@@ -32,12 +32,6 @@ from app.http.upstream import Upstream
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout", b"x-server-timeout"})
 """Headers with a client's timeout in seconds, of openai-python, openai-node (rounded down) and Google's SDK."""
-SILENCE_SHARE = 1 / 3
-"""Maximum silence of a stream as a share of the client's timeout, so that one keep-alive may be late."""
-KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives, unless the client has a short timeout. Proxies usually wait longer than this."""
-LEAST_SILENCE = 1.0
-"""Seconds of silence that a stream may always have, however short the client's timeout is."""
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500
 """Maximum bytes of the name in `clients.header`."""
@@ -82,10 +76,6 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
             return inf
         announced = (announced_seconds(self.header(name)) for name in ANNOUNCED_TIMEOUTS)
         return min((seconds for seconds in announced if seconds is not None), default=inf)
-
-    def longest_silence(self) -> float:
-        """Return the longest silence of a stream to this client, in seconds; it depends on the client's timeout."""
-        return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * self.patience()))
 
     @lazy
     def _heads(self) -> dict[Upstream, RequestHead]:

@@ -54,7 +54,7 @@ from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
-from app.proxy.reply import FIRST_PIECE_SECONDS, announce_summary, read_beginning
+from app.proxy.reply import FIRST_PIECE_SECONDS, announce_summary, longest_silence, read_beginning
 
 log = structlog.get_logger("steno.observe")
 
@@ -93,7 +93,7 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
     kind, format_ = media_type(answering.headers), attempt.request.format
     if kind == EVENT_STREAM:
         is_changed = attempt.decision.view is not None
-        seconds = exchange.caller.longest_silence() if is_changed else FIRST_PIECE_SECONDS
+        seconds = longest_silence(exchange.caller) if is_changed else FIRST_PIECE_SECONDS
         editor = await read_beginning(answering, format_, seconds)
         if editor.error and not editor.has_content:
             attempt.refusal = await _read_refusal(exchange, attempt, editor.error, first_frame=True)

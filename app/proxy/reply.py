@@ -35,6 +35,7 @@ from app.http.connection import UpstreamExchange
 from app.http.encodings import encoding_of
 from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
 from app.http.upstream import LONGEST_REFUSAL, read_into
+from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord, Services
 from app.proxy.learn import LONGEST_REASON, record_unread
@@ -42,9 +43,15 @@ from app.proxy.request import INLINE_BODY, Unread
 
 log = structlog.get_logger("steno.bypass")
 
+SILENCE_SHARE = 1 / 3
+"""Maximum silence of a stream as a share of the client's timeout, so that one keep-alive may be late."""
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds between keep-alives, unless the client has a short timeout. Proxies usually wait longer than this."""
+LEAST_SILENCE = 1.0
+"""Seconds of silence that a stream may always have, however short the client's timeout is."""
 FIRST_PIECE_SECONDS = 1.0
 """Seconds for which Steno holds back the start of a stream without content, because an error or an empty end may
-follow. The start of an answer to a changed payload is held back for `Caller.longest_silence`, unless more than
+follow. The start of an answer to a changed payload is held back for `longest_silence`, unless more than
 `MOST_EMPTY_FRAMES` frames arrive."""
 MOST_EMPTY_FRAMES = 10
 """Most frames without content at the start of a stream. If there are more, the content may have an unknown format."""
@@ -306,6 +313,11 @@ HEADERS: Headers = [
 ]
 
 
+def longest_silence(caller: Caller) -> float:
+    """Return the longest silence of a stream to this client, in seconds; it depends on the client's timeout."""
+    return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience()))
+
+
 def announce_summary(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
     """Note that a summary is being made, and begin the client's stream with an event about it unless events are off."""
     exchange.waits_for_summary = True
@@ -389,7 +401,7 @@ class EarlyStream:
         await self._keep_alive(self._answered)
 
     async def _keep_alive(self, until: asyncio.Future[Any]) -> None:
-        while not (await asyncio.wait({until}, timeout=self._exchange.caller.longest_silence()))[0]:
+        while not (await asyncio.wait({until}, timeout=longest_silence(self._exchange.caller)))[0]:
             await self._exchange.client.body(self._events.keep_alive())
 
     async def _end_waiting(self) -> None:

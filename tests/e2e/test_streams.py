@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from app.formats.sse import EVENT_SHAPES
-from app.proxy import caller
+from app.proxy import reply
 from lab.simulator import Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
 from tests.e2e.raw import arrival, connected, pieces, post, read_until, request_bytes, timed_body
@@ -120,7 +120,7 @@ def test_keep_alives_come_while_a_summary_is_made(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """At frame boundaries, no faster than is due; also while the provider is silent after it."""
-    monkeypatch.setattr(caller, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted()
     scripted.then(2.3, answer(SUMMARY)).then(1.3, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     with connected(steno.url) as connection:
@@ -141,7 +141,7 @@ def test_keep_alives_come_while_a_summary_is_made(
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caller, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 1.0)
     steno = before_scripted()
     scripted.then(answer(SUMMARY))
     scripted.default = (answer(b"{}", b"retry-after-ms: 1500", status=b"429 Too Many Requests"),)

@@ -45,7 +45,7 @@ MAY_SCALE = {
     "compaction/chunk_builder.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent
     },
-    "proxy/caller.py": {"1 / 3"},  # of a client's patience
+    "proxy/reply.py": {"1 / 3"},  # of a client's patience
     "formats/media.py": {"(len(data) - start) * 3 // 4"},  # bytes in base64
 }
 
