@@ -187,11 +187,11 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
         case "size" if refusal.overflow is not None and request.may_compact:
             return await _make_smaller(exchange, refused, refusal.overflow)
         case "other":
-            return _as_it_came(exchange, refused, refusal.said)
+            return _begin_unchanged(exchange, refused, refusal.said)
     return None
 
 
-def _as_it_came(exchange: Exchange, refused: Attempt, said: str) -> Attempt | None:
+def _begin_unchanged(exchange: Exchange, refused: Attempt, said: str) -> Attempt | None:
     """Begin an attempt with the client's own bytes, after a changed payload was refused for an unknown reason. Return
     None if these bytes exceed the limit or contain refused thinking."""
     request, status = refused.request, refused.answering.status

@@ -38,7 +38,7 @@ from app.telemetry.metrics import Metrics
 ROUTE = "steno.route"
 """Scope key: the request's `Route`; None for a path of Steno's own."""
 LISTENER = "steno.listener"
-"""Scope key: the `Listener` that the request came by; missing if callers and the operator share one."""
+"""Scope key: the `Listener` that received the request; missing if one listener serves callers and the operator."""
 Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 """Paths that only the operator's listener serves, if there is one."""
