@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import (
@@ -79,17 +79,12 @@ def _calibration(stored: StoredCalibration) -> CalibrationOut:
 
 
 @router.get("/models")
-async def list_models(
-    request: Request, services: TheServices, tenant: Tenant, paging: OldestFirst
-) -> Listing[ModelOut]:
+async def list_models(services: TheServices, tenant: Tenant, paging: OldestFirst) -> Listing[ModelOut]:
     """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
-    that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
-    A model that several upstreams list is there once for each, and counts once."""
+    that the caller used; by name. A model that several upstreams list is there once for each, and counts once."""
     used: list[str] = []
     with suppress(StoreUnavailable):  # Models in memory are still shown.
         used = await services.store.rest(read_models_used, tenant)
-    # The client's key goes to the default upstream only. Other upstreams get it only with chat requests.
-    await services.providers.default.windows.listings.load_names(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
     page = page_of({name: name for name in providers}, paging, paging.after)
     return made_of(
@@ -110,5 +105,5 @@ def _model(services: Services, provider: Provider, name: str, tenant: str) -> Mo
         max_input_tokens=window.max_input,
         max_output_tokens=window.max_output,
         base_model=services.base_model(name),
-        listed=name in provider.windows.listings.names_for(tenant),
+        listed=name in provider.windows.listings.open_names,
     )

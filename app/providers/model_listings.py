@@ -38,7 +38,6 @@ from app.formats.raw_json import holds_more_values
 from app.http.credentials import CREDENTIALS
 from app.http.headers import with_missing
 from app.http.upstream import Headers, Upstream
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.tasks import OwnedTasks
 from app.settings import UpstreamSettings
 from app.tokens.rules import LONGEST_MODEL
@@ -72,8 +71,6 @@ LEAST_CONTEXT = 256
 """Smaller numbers of tokens are not read as windows, because chat models have larger windows."""
 OLLAMA_DEFAULT = 4_096
 """Window in tokens with which Ollama loads a model on a machine with little memory."""
-ANY_TENANT = ""
-"""Tenant of a call without a tenant. Such a call gets only the data that all tenants may see."""
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """Headers on which the provider's list may depend."""
 
@@ -142,7 +139,7 @@ ListingOutcome = ModelListing | ListingRefused | StenoError
 
 
 class ModelListings:
-    """Listings of one provider. Decides when to ask, with which tenant's key, and which names a tenant may see."""
+    """Listings of one provider. Decides when to ask, and with whose key."""
 
     def __init__(
         self,
@@ -161,12 +158,10 @@ class ModelListings:
         self._asked_at = 0.0
         self._due = 0.0
         self._wants_key = False
-        self._open_names: frozenset[str] = frozenset()
-        """Names that the provider lists without a client's key."""
-        self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
-        """Names that the provider listed to a tenant's key, and the time until which Steno does not ask again."""
+        self.open_names: frozenset[str] = frozenset()
+        """Names that the provider lists without a client's key. All tenants may see them."""
         self.listing: ModelListing | None = None
-        """The latest listing, with the models that the provider listed to tenants' keys."""
+        """The latest listing, with the models that the provider listed to clients' keys."""
         self.latest_outcome: ListingOutcome | None = None
         """The provider's latest answer; None if Steno did not ask, or could not read the answer."""
 
@@ -176,37 +171,24 @@ class ModelListings:
             self._ask(())
             self._tasks.start(self._refresh(), "windows")
 
-    def names_for(self, tenant: str) -> frozenset[str]:
-        names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)
-        return self._open_names | names
-
     @property
     def is_current(self) -> bool:
         return not self._at.discover_windows or (self.listing is not None and not self._wants_key)
 
-    async def wait_for_first(self, tenant: str, headers: Headers) -> None:
+    async def wait_for_first(self, headers: Headers) -> None:
         """Wait at most a second for the first listing.
 
         `headers` are the client's. If the provider wants a key, Steno sends their credentials, and does not store them.
         """
         if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
-            self._ask(credentials, tenant)
+            self._ask(credentials)
         if self.listing is None and self._asking is not None:
             left = self._asked_at + WAIT_SECONDS - self._clock()
             if left > 0:
                 await asyncio.wait({self._asking}, timeout=left)
 
-    async def load_names(self, tenant: str, headers: Headers) -> None:
-        """Ask with the tenant's key for the names that it may see, if the provider lists none without a key."""
-        _, until = self._names.get(tenant) or (frozenset[str](), 0.0)
-        if self._wants_key and self._clock() >= until and (credentials := _credentials(headers)):
-            try:
-                await self.fetch(credentials, tenant)
-            except Exception:
-                log.exception("the provider's list of models was not understood")
-
-    async def fetch(self, headers: Headers = (), tenant: str = ANY_TENANT) -> ListingOutcome:
-        """Ask the provider now. If `tenant` is given, only this tenant sees the listed names."""
+    async def fetch(self, headers: Headers = (), *, is_client_key: bool = False) -> ListingOutcome:
+        """Ask the provider now. No tenant sees the names that a client's key lists."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 listing = await self._reader.read(headers)
@@ -214,11 +196,9 @@ class ModelListings:
             return UpstreamTimedOut("The provider did not list its models in time.")
         except (ListingRefused, StenoError) as error:
             return error
-        names = frozenset(listing.models)
-        if tenant == ANY_TENANT:
-            self._open_names, self.listing = names, listing
+        if not is_client_key:
+            self.open_names, self.listing = frozenset(listing.models), listing
         else:  # The provider may list other models to another key.
-            self._names.keep(tenant, (names, self._clock() + REFRESH_SECONDS))
             self.listing = listing.merged(self.listing, MOST_LISTED) if self.listing else listing
         return listing
 
@@ -228,19 +208,19 @@ class ModelListings:
             await asyncio.wait({self._asking})
         return self.latest_outcome
 
-    def _ask(self, headers: Headers, tenant: str = ANY_TENANT) -> asyncio.Task[None]:
+    def _ask(self, headers: Headers) -> asyncio.Task[None]:
         """Ask the provider in the background, unless a listing is under way."""
         if self._asking is None or self._asking.done():
             self._asked_at = self._clock()
             self._due = self._asked_at + RETRY_SECONDS
-            self._asking = self._tasks.start(self._try(headers, tenant), "windows")
+            self._asking = self._tasks.start(self._try(headers), "windows")
         return self._asking
 
-    async def _try(self, headers: Headers, tenant: str) -> None:
+    async def _try(self, headers: Headers) -> None:
         """Ask, and set the time of the next listing. Failures are normal: some providers have no list or want a key."""
         pause = RETRY_SECONDS
         try:
-            outcome = self.latest_outcome = await self.fetch(headers, tenant)
+            outcome = self.latest_outcome = await self.fetch(headers, is_client_key=bool(headers))
         except Exception:
             log.exception("the provider's list of models was not understood")
         else:

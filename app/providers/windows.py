@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from app.compaction.budget import MIN_LIMIT, Overflow, Window
 from app.formats.refusals import classify, decoded_body
 from app.http.upstream import Headers, Upstream
-from app.providers.model_listings import ANY_TENANT, ModelListings
+from app.providers.model_listings import ModelListings
 from app.providers.registry import bundled, look_up
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, TenantFacts
 from app.runtime.tasks import OwnedTasks
@@ -34,6 +34,8 @@ from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")
 
+ANY_TENANT = ""
+"""Tenant of a call without a tenant. Such a call gets only the data that all tenants may see."""
 CLOSE = 0.07
 """Two limits agree if they differ by at most this share, because providers round differently."""
 LEARNT_SECONDS = 24 * 3600.0
@@ -107,22 +109,23 @@ class Windows:
         limit = min((limit for limit in usable if limit >= answered), default=None)
         return window if limit is None else lower(window, limit)
 
-    async def wait_for_listing(self, model: str, tenant: str = ANY_TENANT, headers: Headers = ()) -> None:
+    async def wait_for_listing(self, model: str, headers: Headers = ()) -> None:
         """Wait at most a second for the first listing, unless the model's window is configured."""
         if self.listings.is_current:
             return
         entry = entry_of(model, self._models)
         if entry is None or entry.context_window is None:
-            await self.listings.wait_for_first(tenant, headers)
+            await self.listings.wait_for_first(headers)
 
     def names(self) -> list[str]:
         """Return the known models: listed, configured without a glob, or with a learnt limit."""
         listing = self.listings.listing
         return self._names(self._limits, listing.models if listing else ())
 
-    def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
-        """Return the models that the tenant may see. Other tenants' limits and fine-tunes would reveal their users."""
-        return self._names(used, self.listings.names_for(tenant))
+    def names_for(self, used: Iterable[str]) -> list[str]:
+        """Return the models that a tenant who used these may see. Other tenants' limits and fine-tunes would reveal
+        their users."""
+        return self._names(used, self.listings.open_names)
 
     def _names(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
         configured = (entry.match for entry in self._models if not set(entry.match) & set("*?["))

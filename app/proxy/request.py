@@ -298,7 +298,7 @@ class ModelLimits:
         for an unknown preset.
         """
         provider = self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
-        await provider.windows.wait_for_listing(wire.model, caller.tenant, caller.headers if remember else ())
+        await provider.windows.wait_for_listing(wire.model, caller.headers if remember else ())
         estimator, model, tenant = self._estimator, wire.model, caller.tenant
         counted_as = self._base_model(model)
         token_rules = caller.format.token_rules(counted_as, provider.host)

@@ -210,39 +210,20 @@ async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Bu
     windows = build(models=[{"match": "a", "context_window": 5_000}, {"match": "c*", "context_window": 5_000}])
     await windows.listings.fetch()
     windows.learn(ANOTHER, "secret", overflow(32_768))
-    assert windows.names_for(TENANT, ["mine"]) == ["a", "b", "mine"]
-    assert windows.names_for(TENANT, ["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
+    assert windows.names_for(["mine"]) == ["a", "b", "mine"]
+    assert windows.names_for(["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
     assert windows.names() == ["a", "b", "secret"]
 
 
-async def test_a_list_that_was_read_with_a_key_is_shown_to_whose_key_it_is(
-    build: Build, upstream: MockedUpstream, clock: Clock
-) -> None:
-    """The windows in it hold for all, and what another key is shown takes none of them away."""
-    shown = {b"Bearer sk-caller": VLLM, b"Bearer sk-other": listing({"id": "b"}, {"id": "gpt-4o"})}
-    upstream.answers[MODELS] = lambda headers, _: shown.get(headers.get(b"authorization"), 401)
+async def test_the_names_that_a_key_lists_are_shown_to_no_tenant(build: Build, upstream: MockedUpstream) -> None:
+    """The windows in the list hold for all tenants."""
+    upstream.answers[MODELS] = lambda headers, _: VLLM if headers.get(b"authorization") == KEY[0][1] else 401
     windows = build()
     windows.start()
     await windows.wait_for_listing("gpt-4o")
-    await windows.wait_for_listing("gpt-4o", TENANT, KEY)
-    assert (windows.names_for(TENANT, []), windows.names_for(ANOTHER, [])) == (["gpt-4o"], [])
-    assert ("gpt-4o" in windows.listings.names_for(TENANT), "gpt-4o" in windows.listings.names_for(ANOTHER)) == (
-        True,
-        False,
-    )
-    assert windows.window_of("gpt-4o", ANOTHER).context == 8_000
-    other = [(b"authorization", b"Bearer sk-other")]
-    for _ in range(2):
-        await windows.listings.load_names(ANOTHER, other)
-        await windows.listings.load_names(THIRD, [(b"authorization", b"Bearer sk-made-up")])
-    assert (windows.names_for(TENANT, []), windows.names_for(ANOTHER, [])) == (["gpt-4o"], ["b", "gpt-4o"])
-    assert windows.names_for(THIRD, []) == []
-    assert windows.window_of("gpt-4o", THIRD).context == 8_000
-    asked = [headers.get(b"authorization") for _, headers, _ in upstream.asked]
-    assert asked.count(b"Bearer sk-other") == 1
-    clock.now += REFRESH_SECONDS
-    await windows.listings.load_names(ANOTHER, other)
-    assert len(upstream.asked) == len(asked) + 1
+    await windows.wait_for_listing("gpt-4o", KEY)
+    assert (windows.names_for([]), windows.names_for(["gpt-4o"]), windows.names()) == ([], ["gpt-4o"], ["gpt-4o"])
+    assert windows.window_of("gpt-4o", TENANT).context == windows.window_of("gpt-4o", ANOTHER).context == 8_000
 
 
 # When the provider is asked
@@ -255,10 +236,10 @@ async def test_a_key_that_is_refused_is_not_tried_by_every_request(
     windows = build()
     windows.start()
     for _ in range(4):
-        await windows.wait_for_listing("gpt-4o", TENANT, KEY)
+        await windows.wait_for_listing("gpt-4o", KEY)
     assert len(upstream.asked) == 2
     clock.now += RETRY_SECONDS
-    await windows.wait_for_listing("gpt-4o", TENANT, KEY)
+    await windows.wait_for_listing("gpt-4o", KEY)
     assert len(upstream.asked) == 3
 
 
