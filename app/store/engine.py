@@ -486,23 +486,20 @@ class Guard:
         self._answers = 0
         self._refused = 0
         """Number of refused calls since the breaker opened."""
-        self._abandoned: set[asyncio.Task[None]] = set()
+        self._abandoned: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Task[None] | None = None
         self._throttle = LogThrottle()
         self.reason: str | None = None
         """Why the breaker is open; None while it is closed."""
 
-    async def call(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
-        """Run `work` for at most `timeout` seconds; raise StoreUnavailable at once while the breaker is open.
-
-        `late` is called with the result of an abandoned call, once the call ends.
-        """
+    async def call(self, work: Work[T], timeout: float) -> T:  # noqa: ASYNC109 - not a cancellation
+        """Run `work` for at most `timeout` seconds; raise StoreUnavailable at once while the breaker is open."""
         if self.reason is not None:
             self._refused += 1
             raise StoreUnavailable(self.reason)
         answers_before = self._answers
         try:
-            result = await self.bounded(work, timeout, late)
+            result = await self.bounded(work, timeout)
         except (StatementRefused, Contended):
             self._answered()
             raise
@@ -519,7 +516,7 @@ class Guard:
         self._answered()
         return result
 
-    async def bounded(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
+    async def bounded(self, work: Work[T], timeout: float) -> T:  # noqa: ASYNC109 - not a cancellation
         """Run `work` for at most `timeout` seconds, also while the breaker is open."""
         task, done, left = asyncio.ensure_future(work()), set[asyncio.Task[T]](), SLICES
         try:
@@ -528,12 +525,10 @@ class Guard:
             while left and not done:
                 done, _pending = await asyncio.wait({task}, timeout=timeout / SLICES)
                 left -= task not in self._database.queued
-        except asyncio.CancelledError:
-            # The client left. The call may have succeeded at this moment: then `late` gets its result.
-            self._abandon(task, late)
-            raise
+        finally:
+            if not done:  # Too late, or the client left.
+                self._abandon(task)
         if not done:
-            self._abandon(task, late)
             raise StoreUnavailable(f"the database did not answer within {timeout * 1000:.0f} ms")
         try:
             return task.result()
@@ -550,19 +545,14 @@ class Guard:
         if self._abandoned:
             await asyncio.wait(set(self._abandoned), timeout=seconds)
 
-    def _abandon(self, task: asyncio.Task[T], late: Callable[[T], Awaitable[object]] | None) -> None:
-        async def outlive() -> None:
-            await asyncio.wait({task})
-            if task.cancelled():
-                return
-            if error := task.exception():
+    def _abandon(self, task: asyncio.Task[Any]) -> None:
+        def end(task: asyncio.Task[Any]) -> None:
+            self._abandoned.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
                 log.warning("abandoned database call failed", reason=describe(error))
-            elif late is not None:
-                await late(task.result())
 
-        keeper = asyncio.ensure_future(outlive())
-        self._abandoned.add(keeper)
-        keeper.add_done_callback(self._abandoned.discard)
+        self._abandoned.add(task)
+        task.add_done_callback(end)
 
     def _answered(self) -> None:
         self._answers += 1

@@ -320,12 +320,12 @@ class Store:
         async with self.database.writing(patient=True) as connection:
             return await change(connection, *arguments, **options)
 
-    async def _guarded(self, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
-        """Run work for a chat request. `late`: see `Guard.call`."""
+    async def _guarded(self, work: Work[T]) -> T:
+        """Run work for a chat request."""
         self._require_ready()
         began = monotonic()
         try:
-            return await self.guard.call(work, self.timeout, late)
+            return await self.guard.call(work, self.timeout)
         finally:
             self._took(monotonic() - began)
 
@@ -400,6 +400,7 @@ class Store:
     async def take_lease(self, claim: Claim, holder: str, most: int | None = None) -> Lease | Refusal:
         """Take the lease of a range. Refuse it if there is a conflicting live lease (`busy`), or if all processes
         together compact `most` conversations of the tenant (`too_many`)."""
+        is_waiting = True
 
         async def work() -> Lease | Refusal:
             # First without a transaction, so that many waiting requests do not queue for the write lock.
@@ -407,21 +408,18 @@ class Store:
                 if await leases.is_busy(connection, claim, self.lease_ttl_ms):
                     return "busy"
             async with self.database.writing() as connection:
-                return await leases.acquire_lease(connection, claim, holder, self.lease_ttl_ms, most)
-
-        async def give_back(granted: Lease | Refusal) -> None:
-            # The request has given up: other requests would wait for nothing.
-            if isinstance(granted, Lease):
-                try:
-                    await self.release_lease(granted)
-                except StoreUnavailable:
-                    log.warning("lease not released, it expires by itself", conversation_id=granted.conversation_id)
+                granted = await leases.acquire_lease(connection, claim, holder, self.lease_ttl_ms, most)
+            if isinstance(granted, Lease) and not is_waiting:  # Other requests would wait for nothing.
+                await self._change(leases.release_lease, granted)
+            return granted
 
         try:
-            return await self._guarded(work, late=give_back)
+            return await self._guarded(work)
         except Contended:
             # Many requests take leases at once, or a process died while it took one: both end soon.
             return "busy"
+        finally:
+            is_waiting = False
 
     async def is_busy(self, claim: Claim) -> bool:
         """Whether `take_lease` would have to wait."""
