@@ -332,7 +332,7 @@ class Store:
     async def _after_writes(self, work: Work[T]) -> T:
         # Not through the breaker, which is for chat requests: this may be slow although the database works.
         async def flush_first() -> T:
-            await self.writes.flush_records()
+            await self.writes.flush(())
             return await work()
 
         return await self._bounded(flush_first, REST_SECONDS)
@@ -482,14 +482,14 @@ class Store:
         first."""
 
         async def flush_and_read() -> StoredHistory | None:
-            await self.writes.flush(first=(tenant, conversation_id))
+            await self.writes.flush([(tenant, conversation_id)])
             return await self._read(read_history, tenant, conversation_id)
 
         return await self._bounded(flush_and_read, REST_SECONDS)
 
     async def flush(self) -> None:
         """Store all queued rows within five seconds; after an error the rest stays queued."""
-        await self._bounded(partial(self.writes.flush, everything=True), FLUSH_SECONDS)
+        await self._bounded(self.writes.flush_everything, FLUSH_SECONDS)
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation; return False if there was none. Compactions under way can no longer commit."""

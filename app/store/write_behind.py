@@ -42,7 +42,7 @@ QUEUE_RECORDS = 20_000
 QUEUE_BYTES = 64 << 20
 """Most bytes of the queued histories."""
 BATCH = 500
-"""Most conversations, and most usage records, in one transaction."""
+"""Most conversations and usage records in one transaction."""
 BATCH_HISTORIES = 50
 BATCH_BYTES = 1 << 20
 """Most bytes of messages in one transaction, unless it stores a single history. Transactions are short because SQLite
@@ -205,28 +205,30 @@ class WriteBehind:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def flush_records(self) -> None:
-        """Write the queued requests and usage records. If the database cannot be reached, raise, and keep the rows that
-        are not written."""
+    async def flush(self, conversations: Sequence[Key] | None = None) -> None:
+        """Write the queued requests and usage records, and one batch of histories: of these conversations, or by
+        default the due histories. If the database cannot be reached, raise, and keep the rows that are not written."""
         self.catch_up()
+        # Choose the histories before the conversations are written: a history needs its conversation's row. Compress
+        # them before the lock, so that no other task waits for the compression.
+        if batch := self._next_histories(self.due_histories() if conversations is None else conversations):
+            await asyncio.to_thread(lambda: [history.row for history in batch])
         async with self._writing:
-            await self._write_records()
+            records = [*self.conversations.entries(), *self.usage.entries()]
+            for start in range(0, len(records), BATCH):
+                await self._store(records[start : start + BATCH])
+            # A later history may have replaced an earlier history.
+            still, dropped = [entry for entry in self.histories.entries() if entry[2] in batch], self.histories.dropped
+            await self._store(still)
+            if still and self.histories.dropped == dropped and (ended := self._throttle.end("dropped history")):
+                log.info("histories stored again", times=ended[0], seconds=ended[1])
+            self._written |= {key: monotonic() for _, key, _ in still}
 
-    async def flush(self, *, first: Key | None = None, everything: bool = False) -> None:
-        """Write the queued requests, usage records, and one batch of histories: first the history of the conversation
-        `first`, then due histories. With `everything`, write all histories."""
-        self.catch_up()
-        while True:
-            # Choose the histories before the conversations are written: a history needs its conversation's row.
-            # Compress them before the lock, so that no other task waits for the compression.
-            due = [*self.histories] if everything else self.due_histories()
-            batch = self._next_histories([first, *due] if first and first in self.histories else due)
-            await asyncio.to_thread(lambda: [history.row for history in batch])  # noqa: B023 - awaited here
-            async with self._writing:
-                await self._write_records()
-                await self._write_histories(batch)
-            if not everything or not self.histories:
-                return
+    async def flush_everything(self) -> None:
+        """Write all queued rows, like `flush`."""
+        await self.flush([*self.histories])
+        while self.histories:
+            await self.flush([*self.histories])
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
         """Call `erase` while no flush runs, and remove queued rows, too. Return whether there were any rows."""
@@ -252,40 +254,21 @@ class WriteBehind:
         self._written = {key: at for key, at in self._written.items() if at > before}
         return [key for key in self.histories if key not in self._written]
 
-    def _next_histories(self, keys: Sequence[Key]) -> list[LatestHistory]:
+    def _next_histories(self, conversations: Sequence[Key]) -> list[LatestHistory]:
         batch: list[LatestHistory] = []
         room = BATCH_BYTES
-        for key in keys[:BATCH_HISTORIES]:
-            history = self.histories[key]
+        for history in [self.histories[key] for key in conversations if key in self.histories][:BATCH_HISTORIES]:
             room -= history.size
             if batch and room < 0:
                 break
             batch.append(history)
         return batch
 
-    async def _write_records(self) -> None:
-        seen, usage = self.conversations.entries(), self.usage.entries()
-        for start in range(0, max(len(seen), len(usage)), BATCH):
-            part = slice(start, start + BATCH)
-            for reason in await self._store([*seen[part], *usage[part]]):
-                if (times := self._throttle.count("dropped record")) is not None:
-                    log.warning("record not stored", reason=reason, times=times)
-
-    async def _write_histories(self, batch: Sequence[LatestHistory]) -> None:
-        """Store the histories that are still queued. A later history may have replaced an earlier history."""
-        still = [entry for entry in self.histories.entries() if entry[2] in batch]
-        if await self._store(still):
-            self._log_dropped_history("the database refused it")
-        elif still and (ended := self._throttle.end("dropped history")) is not None:
-            log.info("histories stored again", times=ended[0], seconds=ended[1])
-        self._written |= {key: monotonic() for _, key, _ in still}
-
-    async def _store(self, batch: Sequence[tuple[Queue[Any], Key, Any]]) -> list[str]:
+    async def _store(self, batch: Sequence[tuple[Queue[Any], Key, Any]]) -> None:
         """Store these rows in one transaction. If the database refuses it, store each row in its own transaction, and
-        drop refused rows. Return the reasons of the refusals. If the database is away, raise and keep the rows."""
+        drop refused rows. If the database is away, raise and keep the rows."""
         if not batch:
-            return []
-        reasons: list[str] = []
+            return
         try:
             async with self._database.writing(patient=True) as connection:
                 await write_conversations(connection, [row for queue, _, row in batch if queue is self.conversations])
@@ -295,13 +278,17 @@ class WriteBehind:
             if is_away(error):
                 raise
             if len(batch) > 1:
-                return [reason for entry in batch for reason in await self._store([entry])]
-            reasons = [describe(error)]
+                for entry in batch:
+                    await self._store([entry])
+                return
             [(queue, _, row)] = batch
             queue.dropped += _requests_of(row)
+            if queue is self.histories:
+                self._log_dropped_history("the database refused it")
+            elif (times := self._throttle.count("dropped record")) is not None:
+                log.warning("record not stored", reason=describe(error), times=times)
         for queue, key, row in batch:
             queue.remove(key, row)
-        return reasons
 
     async def _run(self, ready: asyncio.Event) -> None:
         await ready.wait()

@@ -171,7 +171,7 @@ async def test_an_older_history_never_takes_the_place_of_a_newer_one(open_store:
     assert one.writes.histories.number == 1
     show(two, *TALK[:5])
     await two.writes.flush()
-    await one.writes.flush(everything=True)
+    await one.writes.flush_everything()
     assert await kept(two) == TALK[:5]
 
 
@@ -195,7 +195,7 @@ async def test_what_another_replica_deleted_does_not_come_back(open_store: OpenS
         show(here, *TALK[:length])
         await here.writes.flush()
     await there.delete_conversation(TENANT, "c1")
-    await here.writes.flush(everything=True)
+    await here.writes.flush_everything()
     assert await count(here, table) == [0]
 
 

@@ -112,9 +112,9 @@ async def test_a_request_in_the_middle_of_a_flush_is_counted_once(
     store.writes.record(seen())
     with monkeypatch.context() as patch:
         patch.setattr(write_behind, "write_conversations", write)
-        await store.writes.flush_records()
+        await store.writes.flush(())
     assert (await stored(store, "c1"), store.writes.conversations.number) == (1, 1)
-    await store.writes.flush_records()
+    await store.writes.flush(())
     assert (await stored(store, "c1"), store.writes.conversations.number) == (2, 0)
 
 
