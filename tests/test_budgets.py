@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_432,
+    "app": 39_360,
     "app/cli": 1_844,
-    "app/compaction": 9_426,
+    "app/compaction": 9_386,
     "app/conversation": 1_941,
     "app/http": 2_672,
     "app/inspector": 1_950,
-    "app/providers": 1_600,
+    "app/providers": 1_582,
     "app/proxy": 2_716,
-    "app/api": 2_074,
+    "app/api": 2_071,
     "app/runtime": 518,
     "app/settings": 1_684,
-    "app/store": 3_967,
+    "app/store": 3_939,
     "app/telemetry": 475,
     "app/tokens": 1_997,
-    "app/formats": 6_283,
-    "tests": 50_002,
+    "app/formats": 6_282,
+    "tests": 49_980,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""
