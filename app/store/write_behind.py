@@ -214,7 +214,7 @@ class WriteBehind:
         if batch := self._next_histories(self.due_histories() if conversations is None else conversations):
             await asyncio.to_thread(lambda: [history.row for history in batch])
         async with self._writing:
-            records = [*self.conversations.entries(), *self.usage.entries()]
+            records: list[tuple[Queue[Any], Key, Any]] = [*self.conversations.entries(), *self.usage.entries()]
             for start in range(0, len(records), BATCH):
                 await self._store(records[start : start + BATCH])
             # A later history may have replaced an earlier history.
