@@ -29,7 +29,6 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
-    delete,
     func,
     or_,
     select,
@@ -84,7 +83,7 @@ LISTS = ("exact_values", "rules")
 
 
 def decrypt(connection: Connection, options: Upgrade) -> None:
-    """Decrypt all texts. Delete rows whose text cannot be decrypted, or without `drop_encrypted`, raise."""
+    """Decrypt all texts. Raises `DatabaseUnusable` if some cannot be decrypted."""
     keys = {blake2b(key, digest_size=4, person=b"steno-key-id").hexdigest(): key for key in options.keys}
     reasons: dict[str, None] = {}
     for name, columns in TEXTS.items():
@@ -98,16 +97,14 @@ def decrypt(connection: Connection, options: Upgrade) -> None:
                 plain = {column: decrypted(keys, name, column, row) for column in columns}
             except ValueError as reason:
                 reasons[str(reason)] = None
-                connection.execute(delete(table).where(*own))
-                options.dropped += 1
             else:
                 connection.execute(update(table).where(*own).values(plain))
                 options.decrypted += 1
-    if reasons and not options.drop_encrypted:
+    if reasons:
         raise DatabaseUnusable(
             f"Texts in the database are encrypted, and Steno no longer encrypts any: {'; '.join([*reasons][:3])}. Run"
             " `steno migrate --decrypt NAME` once with each name that storage.encryption had, which decrypts them."
-            " `steno migrate --drop-encrypted` deletes the texts whose key is lost."
+            " If a key is lost, start with an empty database."
         )
 
 
@@ -153,7 +150,8 @@ def export(connection: Connection, options: Upgrade) -> None:
     except OSError as error:
         raise DatabaseUnusable(
             f"The migration drops {len(rows)} rows ({', '.join(EXPORTED.values())}) and exports them first, but"
-            f" {error.strerror or error}. Run `steno migrate --export FILE` with a file that can be written."
+            f" {error.strerror or error}. Run `steno migrate`: it writes them"
+            " beside the SQLite file, or to Steno's folder (STENO_HOME)."
         ) from error
     options.exported = len(rows)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -45,7 +44,7 @@ from app.formats.raw_json import Unreadable
 from app.formats.registry import BY_NAME
 from app.proxy.exchange import Services
 from app.proxy.reply import Tokens
-from app.store import Paging, Pin, Store, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
+from app.store import Paging, Pin, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
 from app.store.chunks import (
     chunks_named,
     delete_chunk,
@@ -216,34 +215,21 @@ class Markdown(PlainTextResponse):
 @router.get("/conversations/{conversation_id}/handoff", tags=["conversations"], response_class=Markdown)
 async def read_handoff(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> Markdown:
     """A document in Markdown from which another model, or a person, can go on. No model is asked."""
-    conversation = await known(services, tenant, conversation_id)
-    run, keeps = partial(services.work.do, tenant), services.keeps_messages
-    return Markdown(await handoff_of(services.store, tenant, conversation, run=run, keeps_messages=keeps))
-
-
-async def handoff_of(
-    store: Store,
-    tenant: str,
-    conversation: StoredConversation,
-    *,
-    run: Callable[[Callable[[], str]], Awaitable[str]] = asyncio.to_thread,
-    keeps_messages: bool = True,
-) -> str:
-    """Return the handoff document. `run`: runs a slow function in a thread. Raises `StoreUnavailable`."""
-    id_ = conversation.id
-    kept = await store.history(tenant, id_) if keeps_messages else None
+    conversation, store = await known(services, tenant, conversation_id), services.store
+    kept = await store.history(tenant, conversation_id) if services.keeps_messages else None
     shown = await store.rest(chunks_named, tenant, conversation.summaries)
-    latest = await store.rest(read_summaries, tenant, id_, Paging(MOST_SUMMARIES, order="desc"))
+    latest = await store.rest(read_summaries, tenant, conversation_id, Paging(MOST_SUMMARIES, order="desc"))
     stored = sorted(latest.data, key=lambda chunk: chunk.id)
     chunks = standing(shown, stored, lambda chunk: kept is None or chunk.through_digest in kept.digests)
     about = {
-        "conversation": id_,
+        "conversation": conversation_id,
         "model": conversation.model,
         "turns": conversation.turns,
         "messages": conversation.messages,
         "latest request": f"{conversation.updated_at:%Y-%m-%dT%H:%M:%SZ}",
     }
-    return await run(lambda: handoff(about, chunks, _history(kept) if kept else History(), NOT_KEPT))
+    history = _history(kept) if kept else History()
+    return Markdown(await services.work.do(tenant, lambda: handoff(about, chunks, history, NOT_KEPT)))
 
 
 def _history(kept: StoredHistory) -> History:

@@ -17,7 +17,6 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from app.api.conversations import handoff_of
 from app.api.mcp import ANSWER_SECONDS, server_of
 from app.cli.command import AsJson, Config, DatabaseURL, commands, fail, failing_on, print_json, settings_of
 from app.settings.checks import install_command, open_store
@@ -37,7 +36,7 @@ TENANT_SHOWN = 8
 """Characters of a tenant's digest that are printed: usually enough to distinguish tenants."""
 
 cli = commands()
-stored = commands(help="List, export, hand off or delete stored conversations, of all tenants.", no_args_is_help=True)
+stored = commands(help="List, export or delete stored conversations, of all tenants.", no_args_is_help=True)
 cli.add_typer(stored, name="conversations")
 
 
@@ -75,19 +74,6 @@ def export_conversation(
 ) -> None:
     """Print all that is stored of a conversation, as JSON."""
     print_json(_with_store(config, database_url, lambda store: _content_of(store, conversation_id, tenant)))
-
-
-@stored.command("handoff")
-def hand_off_conversation(
-    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
-) -> None:
-    """Print a document in Markdown from which another model, or a person, can go on with a conversation."""
-
-    async def document(store: Store) -> str:
-        found = await _the_one(store, conversation_id, tenant)
-        return await handoff_of(store, found.tenant, found.conversation)
-
-    typer.echo(_with_store(config, database_url, document), nl=False)
 
 
 @stored.command("delete")

@@ -6,17 +6,15 @@ They call providers only for their lists of models.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Annotated, Any
 
 import httpx2
 import msgspec
 import typer
-import yaml
 from pydantic import SecretStr
 
 from app import __version__
@@ -33,14 +31,12 @@ from app.cli.command import (
     print_json,
     settings_of,
 )
-from app.cli.serve import bind, close_sockets, host_and_port, is_steno
 from app.compaction.budget import Window
 from app.http.headers import new_instance
 from app.http.loopback import serve
 from app.main import create_app, open_providers
 from app.providers.model_listings import ListingOutcome, ModelListing
 from app.providers.providers import Provider, Providers, judge_upstream, suffix
-from app.providers.registry import day_of_list_prices, days_since
 from app.settings import DEFAULT_UPSTREAM, ClientSettings, ConfigurationError, Settings
 from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret, open_store
 from app.settings.server import ServerSettings, tables_folder
@@ -62,11 +58,6 @@ SOURCES = {
 }
 """Printed names of the sources of a window."""
 ANSWER_SECONDS = 120.0
-STATUSES = {
-    "full": "Steno would forward it as it is.",
-    "summarized": "Steno would replace older turns with summaries.",
-    "trimmed": "Steno would shorten or leave out parts of it.",
-}
 
 cli = commands()
 
@@ -76,29 +67,19 @@ def doctor(
     upstream: Upstream = None,
     config: Config = None,
     database_url: DatabaseURL = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List settings that are no defaults.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong."""
+    """Check settings, providers, database, tokenizer tables and windows; exit 1 if something is wrong."""
     settings = settings_of(config, upstream={"base_url": upstream}, storage={"url": database_url})
     found = asyncio.run(examine(settings))
-    # Passwords are hidden by the type of their settings.
-    changed = settings.model_dump(mode="json", exclude_defaults=True) if verbose else None
-    (show_json if as_json else show)(found, changed)
+    (show_json if as_json else show)(found)
     sys.exit(not is_healthy(found))
 
 
 async def examine(settings: Settings) -> list[Finding]:
     found = check_settings(settings, Tokenizer(tables_folder()).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
-    found = [*await check_services(settings, no_database=no_database), *found]
-    if settings.prices == ():
-        day = day_of_list_prices()
-        found.append(Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old"))
-    found.append(check_port(settings.server.host, settings.server.port))
-    if settings.server.admin is not None:
-        found.append(check_port(*host_and_port(settings.server.admin), setting="server.admin"))
-    return found
+    return [*await check_services(settings, no_database=no_database), *found]
 
 
 def is_healthy(found: Iterable[Finding]) -> bool:
@@ -106,19 +87,16 @@ def is_healthy(found: Iterable[Finding]) -> bool:
     return not any(_STATES[finding.state] == "problem" for finding in found)
 
 
-def show(found: Sequence[Finding], changed: Mapping[str, Any] | None) -> None:
+def show(found: Sequence[Finding]) -> None:
     typer.secho(verdict(found), fg="green" if is_healthy(found) else "red", bold=True)
     typer.echo("\nchecks")
     for finding in found:
         state = _STATES[finding.state]
         typer.secho(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state], nl=False)
         typer.echo(f"\n{'':11}-> {finding.remedy}" if finding.remedy else "")
-    if changed is not None:
-        typer.echo("\nsettings that differ from the default")
-        typer.echo(yaml.safe_dump(changed, sort_keys=False))
 
 
-def show_json(found: Sequence[Finding], changed: Mapping[str, Any] | None) -> None:
+def show_json(found: Sequence[Finding]) -> None:
     report = {
         "version": __version__,
         "starts": all(finding.state != "fatal" for finding in found),
@@ -128,21 +106,7 @@ def show_json(found: Sequence[Finding], changed: Mapping[str, Any] | None) -> No
             for each in found
         ],
     }
-    print_json(report if changed is None else report | {"settings": changed})
-
-
-def check_port(host: str, port: int, setting: str = "server.host") -> Finding:
-    subject = f"address {host}:{port}"
-    try:
-        close_sockets(bind(host, port))
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            return Finding("problem", subject, f"cannot be listened on ({error.strerror})", f"Correct {setting}.")
-        if is_steno(host, port):
-            return Finding("ok", subject, "in use by another Steno")
-        remedy = f"Stop that, or set another {setting.replace('host', 'port')}."
-        return Finding("problem", subject, "in use by another program", remedy)
-    return Finding("ok", subject, "free")
+    print_json(report)
 
 
 def verdict(found: Iterable[Finding]) -> str:
@@ -297,9 +261,9 @@ def plan(
     window: WindowOption = None,
     upstream: Upstream = None,
     config: Config = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Say what Steno would do to a request. No provider gets it, and no stored summary is used."""
+    """Print what Steno would do to a request, as `POST /context/plan` does. No provider gets the request, and no stored
+    summary is used."""
     settings = settings_of(config, upstream={"base_url": upstream})
     try:
         request = msgspec.json.decode(file.read(), type=dict[str, Any])
@@ -311,11 +275,7 @@ def plan(
     planned = answer.json()
     if answer.status_code != 200:
         fail(planned["error"]["message"])
-    if as_json:
-        print_json(planned)
-    else:
-        for line in in_words(planned, request.get("model")):
-            typer.echo(line)
+    print_json(planned)
 
 
 @contextmanager
@@ -331,34 +291,3 @@ def asking(settings: Settings) -> Iterator[httpx2.Client]:
         httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
     ):
         yield client
-
-
-def in_words(planned: Mapping[str, Any], model: str | None) -> Iterator[str]:
-    context, budget = planned["context"], planned["budget"]
-    tokens = context["tokens"]
-    over = "over" if tokens["estimated"] > budget["trigger"] else "within"
-    yield STATUSES[planned["context_status"]]
-    yield ""
-    yield f"  request    {tokens['estimated']:>9,} tokens, {over} the trigger of {budget['trigger']:,}"
-    yield f"  forwarded  {tokens['forwarded']:>9,} tokens, {tokens['saved']:,} saved"
-    yield f"  window     {budget['window']:>9,} tokens for {model} (from: {SOURCES[budget['window_source']]})"
-    yield f"  limit      {budget['limit']:>9,} tokens for the prompt; a compaction aims at {budget['target']:,}"
-    if made := planned["summaries_to_make"]:
-        messages = f"{planned['messages_to_summarize']} messages"
-        yield f"  summaries  {made:>9,} to be made of {messages}, counted here at their largest"
-    if context["actions"]:
-        yield f"  actions    {', '.join(context['actions'])}"
-    if context["reason"]:
-        yield f"  reason     {context['reason']}"
-    yield ""
-    yield "  The payload in order:"
-    for part in planned["parts"]:
-        yield f"  {part['tokens']:>9,}  {part['kind']}{_range(part)}"
-
-
-def _range(part: Mapping[str, Any]) -> str:
-    """Return the range of messages in words. Messages are numbered from 1, as in summaries."""
-    first, last = part.get("first_index"), part.get("last_index")
-    if first is None or last is None:
-        return ""
-    return f", message {first + 1}" if first == last else f", messages {first + 1} to {last + 1}"

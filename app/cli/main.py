@@ -16,13 +16,10 @@ from typer.core import TyperCommand, TyperGroup
 COMMANDS = {
     "serve": ("serve", "Start the proxy."),
     "run": ("run", "Run a command with Steno in front of its provider: steno run -- codex"),
-    "doctor": (
-        "doctor",
-        "Check settings, providers, database, tables, windows and port; exit 1 if something is wrong.",
-    ),
-    "plan": ("doctor", "Say what Steno would do to a request."),
+    "doctor": ("doctor", "Check settings, providers, database, tables and windows; exit 1 if something is wrong."),
+    "plan": ("doctor", "Print what Steno would do to a request."),
     "models": ("doctor", "List context windows, and where each comes from."),
-    "conversations": ("conversations", "List, export, hand off or delete stored conversations."),
+    "conversations": ("conversations", "List, export or delete stored conversations."),
     "migrate": ("migrate", "Bring the database to the newest schema."),
     "mcp": ("conversations", "Serve stored conversations to a model over MCP, on standard input and output."),
     "tables": ("migrate", "Fetch the tables that tokens are counted with."),

@@ -31,31 +31,20 @@ def migrate(
     ] = False,
     decrypt: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Variable or file with a key of storage.encryption of release 0.1."),
-    ] = None,
-    drop_encrypted: Annotated[
-        bool, typer.Option("--drop-encrypted", help="Delete texts whose key is in none of these.")
-    ] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            help="File for keys, links and the audit trail of release 0.1 [default: steno-0.1-<time>.jsonl beside the"
-            " SQLite file or in Steno's folder]",
-            show_default=False,
-        ),
+        typer.Option(metavar="NAME", help="Variable with a key of storage.encryption of release 0.1."),
     ] = None,
 ) -> None:
     """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""
     settings = settings_of(config, storage={"url": database_url})
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
-    upgrade = Upgrade([read_key(place) for place in decrypt or ()], drop_encrypted)
+    upgrade = Upgrade([read_key(name) for name in decrypt or ()])
 
     async def run() -> tuple[str | None, str, bool]:
         store = open_store(settings, secret=server_secret(settings))
         typer.echo(f"Database {store.place}")
         folder = store.database.address.path.parent if store.database.address.path else home()
-        upgrade.export = export or folder / f"steno-0.1-{int(time.time())}.jsonl"
+        upgrade.export = folder / f"steno-0.1-{int(time.time())}.jsonl"
         try:
             return *(await store.migrate(upgrade)), await store.bind_secret()
         finally:
@@ -73,25 +62,19 @@ def migrate(
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
     if upgrade.decrypted:
         typer.echo(f"Decrypted the texts of {upgrade.decrypted} rows.")
-    if upgrade.dropped:
-        typer.echo(f"Deleted {upgrade.dropped} rows whose texts could not be decrypted.")
     if upgrade.exported:
         typer.echo(f"Exported {upgrade.exported} rows of keys, links and the audit trail to {upgrade.export}.")
     if is_bound_now:
         typer.echo("The database belongs to this secret from now on: Steno refuses another one.")
 
 
-def read_key(place: str) -> bytes:
-    """Read a key from an environment variable or a file. Exit if the key is invalid, without printing it."""
+def read_key(name: str) -> bytes:
+    """Read a key from an environment variable. Exit if the key is invalid, without printing it."""
     key = b""
-    with suppress(OSError, ValueError):
-        digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")
-        key = bytes.fromhex(digits.strip())
+    with suppress(ValueError):
+        key = bytes.fromhex(os.environ.get(name, "").strip())
     if len(key) != 32:
-        fail(
-            "--decrypt takes environment variables or files (with a slash) that hold 64 hexadecimal digits each;"
-            f" {place} does not, or cannot be read."
-        )
+        fail(f"--decrypt takes environment variables that hold 64 hexadecimal digits each; {name} does not.")
     return key
 
 

@@ -42,7 +42,7 @@ from app.cli.logs import configure_logging
 from app.cli.serve import SWITCH_SECONDS, bind, cannot_listen, with_password
 from app.http.loopback import serve
 from app.http.protocol import protocol_within
-from app.inspector.pages import DOLLARS, counted, gain, money
+from app.inspector.pages import DOLLARS, counted, gain
 from app.main import create_app
 from app.settings import ConfigurationError, Settings, load
 from app.settings.server import tables_folder
@@ -85,7 +85,6 @@ def run(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for a free one.")] = 0,
     config: Config = None,
     database_url: DatabaseURL = None,
-    preset: Annotated[str | None, typer.Option(help="How conversations are kept small: a preset.")] = None,
     simulated: Annotated[bool, typer.Option("--simulated", help="A scripted provider: no key, no network.")] = False,
 ) -> None:
     """Run a command with Steno in front of its provider: steno run -- codex
@@ -104,7 +103,6 @@ def run(
         "server": {"port": port},
         "upstream": {"base_url": upstream} if upstream else {},
         "storage": {"url": database_url} if database_url else {},
-        "compaction": {"preset": preset} if preset else {},
     }
     try:
         status = _run(command, flags, window, simulated=simulated)
@@ -355,9 +353,8 @@ def account_of(records: Sequence[UsageRecord]) -> Iterator[str]:
         yield "no request came through"
         yield "The command may read its base URL elsewhere: docs/run.md has what is known of tools."
         return
-    summaries = len(answered) - len(messages)
     compacted = sum(each.context_status in ("summarized", "trimmed") for each in messages)
-    made = counted(summaries, "summary", "summaries")
+    made = counted(len(answered) - len(messages), "summary", "summaries")
     yield f"{counted(len(messages), 'request')}, {compacted} of them compacted; {made} made"
     if refused:
         yield f"{counted(refused, 'request')} more refused by the provider"
@@ -368,13 +365,8 @@ def account_of(records: Sequence[UsageRecord]) -> Iterator[str]:
     if not (cost := sum(each.cost or 0.0 for each in priced)):
         return
     currency = "" if any(each.price_source == "settings" for each in priced) else DOLLARS
-    part = sum(each.cost or 0.0 for each in priced if each.purpose != "message")
-    for_summaries = f", {part:.4f} of it for summaries" if summaries else ""
-    yield f"cost {cost:.4f}{' US dollars at list prices' if currency else ''}{for_summaries}"
+    yield f"cost {cost:.4f}{' US dollars at list prices' if currency else ''}, summaries included"
     yield gain(sum(each.saved_cost or 0.0 for each in priced), currency)
-    if too_large := [each.saved_cost or 0.0 for each in priced if each.is_too_large]:
-        which = f"{counted(len(too_large), 'request')} that would have been refused"
-        yield f"{money(sum(too_large), currency)} of this comes from {which}"
     if len(priced) < len(answered):
         yield f"without {counted(len(answered) - len(priced), 'call')} whose cost is not known"
 

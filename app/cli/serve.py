@@ -10,9 +10,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPException
+from collections.abc import Iterable
+from contextlib import suppress
 from secrets import token_urlsafe
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -56,7 +55,6 @@ SPREADS = sys.platform == "linux"
 """True if the kernel distributes connections over all sockets that listen at one address. Each worker then gets its own
 socket. With a shared socket, one process would accept most connections of a burst."""
 
-ASK_SECONDS = 0.5
 NEARBY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
 """Addresses at which this machine reaches a server, by the listening address that stands for all addresses."""
 
@@ -421,15 +419,6 @@ def _bound(made: socket.socket, address: tuple[object, ...]) -> socket.socket:
     return made
 
 
-def is_steno(host: str, port: int) -> bool:
-    try:
-        with closing(HTTPConnection(NEARBY.get(host, host), port, timeout=ASK_SECONDS)) as connection:
-            connection.request("GET", "/readyz")
-            return (connection.getresponse().getheader("server") or "").startswith("steno")
-    except (OSError, HTTPException):
-        return False
-
-
 def cannot_listen(settings: Settings, error: OSError) -> str:
     why = (error.strerror or str(error)).rpartition(": ")[2].lower()
     if settings.server.admin is not None and error.filename == settings.server.admin:
@@ -438,35 +427,22 @@ def cannot_listen(settings: Settings, error: OSError) -> str:
     at = f"Steno cannot listen on {host}:{port}: {why}"
     if error.errno != errno.EADDRINUSE:
         return f"{at}. Choose another address with --host and --port."
-    by = " by another Steno" if is_steno(host, port) else ""
-    other = f"`steno serve --port {port + 1}`, or `make run PORT={port + 1}`"
-    return f"{at}{by}. Stop what listens there, or choose another port: {other}."
+    return f"{at}. Stop what listens there, or choose another port: `make run PORT={port + 1}`."
 
 
 # The banner
-
-_NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses", "gemini": "Gemini"}
 
 
 def banner(settings: Settings, url: str, database: str, password: str | None = None, admin: str | None = None) -> str:
     """Return the start message. `url`: scheme, host and port; `admin`: those of the operator's listener; `password`:
     inspector password, if it was generated for this run."""
     rows = [
-        ("Chat Completions", f"OPENAI_BASE_URL={url}/v1"),
-        ("Messages", f"ANTHROPIC_BASE_URL={url}"),  # Anthropic's SDKs add /v1 themselves.
-        ("Responses", f"OPENAI_BASE_URL={url}/v1"),
+        ("OpenAI's clients", f"OPENAI_BASE_URL={url}/v1"),
+        ("Anthropic's", f"ANTHROPIC_BASE_URL={url}"),  # Anthropic's SDKs add /v1 themselves.
         *([("Inspector", f"{admin or url}/ui")] if settings.inspector.enabled else []),
         *([("Password", f"{password} (shows all tenants, until Steno stops)")] if password else []),
-        ("Metrics", f"{admin or url}/metrics"),
-        ("", ""),
-        *_upstreams(settings),
+        *((f"Upstream {name}", upstream.base_url) for name, upstream in settings.all_upstreams.items()),
         ("Database", database),
     ]
-    lines = (f"  {name:<18}{value}".rstrip() for name, value in rows)
+    lines = (f"  {name:<18}{value}" for name, value in rows)
     return "\n".join(("", f"Steno {__version__}", "", *lines, "", "Stop it with Ctrl-C.", "", ""))
-
-
-def _upstreams(settings: Settings) -> Iterator[tuple[str, str]]:
-    for number, (name, upstream) in enumerate(settings.all_upstreams.items()):
-        spoken = ", ".join(shown for each, shown in _NAMES.items() if each in upstream.speaks)
-        yield "" if number else "Upstreams", f"{name}: {upstream.base_url} ({spoken})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -109,10 +109,6 @@ def list_prices() -> Mapping[str, ListedModel]:
     return {name: model for name, model in _table().models.items() if model.price}
 
 
-def day_of_list_prices() -> date:
-    return _table().date
-
-
 def tariff(asked: str, answered: str = "") -> Tariff | None:
     """Return the list prices of the model that answered, or if they are unknown, of the requested model.
 
@@ -143,10 +139,6 @@ def _bare(model: str) -> str:
     """Return the name without host, vendor, date and tag."""
     *_, name = _without_prefixes(model[:LONGEST_MODEL].strip().lower())
     return _RELEASE.sub("", spelled(name))
-
-
-def days_since(day: date) -> int:
-    return max(0, (datetime.now(UTC).date() - day).days)
 
 
 @lru_cache(CAPS_REMEMBERED)

@@ -73,16 +73,13 @@ _FILE_LOCK_POLL_SECONDS = 0.05
 
 
 class Upgrade(Struct):
-    """Options of an upgrade from release 0.1, and its results: numbers of decrypted, dropped and exported rows."""
+    """Options of an upgrade from release 0.1, and its results: numbers of decrypted and exported rows."""
 
     keys: Sequence[bytes] = ()
     """Keys that decrypt the texts of release 0.1."""
-    drop_encrypted: bool = False
-    """True: delete rows whose key is missing. False: raise DatabaseUnusable if there are any."""
     export: Path | None = None
     """File for rows that this release does not use. None: raise DatabaseUnusable if there are such rows."""
     decrypted: int = 0
-    dropped: int = 0
     exported: int = 0
 
 

@@ -59,21 +59,17 @@ BEHIND_A_PROXY = {
 """Settings of a server that its own plan must not obey."""
 
 
-def test_a_plan_says_in_words_what_would_happen(tmp_path: Path, simulator: Simulator, provider: RunningServer) -> None:
+def test_a_plan_is_what_would_happen(tmp_path: Path, simulator: Simulator, provider: RunningServer) -> None:
     """Without sending it, and without a database."""
     (tmp_path / "request.json").write_bytes(chat(long_history()))
     upstream = ["--upstream", f"{provider.url}/v1"]
-    planned = shown(tmp_path, "plan", "request.json", *upstream)
-    assert planned.startswith("Steno would replace older turns with summaries.\n")
-    assert "over the trigger of 5,320" in planned
-    assert "window         8,000 tokens for gpt-4o (from: the provider)" in planned
-    assert "summarized, messages 1 to " in planned
-    answer = json.loads(run(tmp_path, "plan", "request.json", "--json", *upstream).stdout)
-    assert (answer["context_status"], answer["budget"]["trigger"]) == ("summarized", 5_320)
-    [summarised] = [part for part in answer["parts"] if part["kind"] == "summarized"]
+    planned = json.loads(run(tmp_path, "plan", "request.json", *upstream).stdout)
+    assert (planned["context_status"], planned["budget"]["trigger"]) == ("summarized", 5_320)
+    assert planned["budget"]["window_source"] == "provider"
+    [summarised] = [part for part in planned["parts"] if part["kind"] == "summarized"]
     assert summarised["first_index"] == 0
     roomy = run(tmp_path, "plan", "request.json", "--window", "100000", *upstream, **BEHIND_A_PROXY).stdout
-    assert roomy.startswith("Steno would forward it as it is.\n")
+    assert json.loads(roomy)["context_status"] == "full"
     assert not simulator.chats
     assert not (tmp_path / ".local").exists()
 

@@ -12,10 +12,10 @@ import yaml
 from sqlalchemy import text
 
 from app import __version__
-from app.cli.doctor import check_port, examine, is_healthy, show
+from app.cli.doctor import examine, is_healthy, show
 from app.http.loopback import RunningServer
 from app.settings import load
-from app.settings.checks import Finding, server_secret
+from app.settings.checks import server_secret
 from app.store import Store
 from app.store.calibrations import learn_window
 from app.store.engine import Database
@@ -23,8 +23,6 @@ from app.store.schema import NEWEST, upgrade
 from lab.simulator import Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
-from tests.e2e.running import StartSteno
-from tests.e2e.scripted import closed_port
 
 Examine = Callable[..., Awaitable["Report"]]
 
@@ -56,8 +54,6 @@ def doctor(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STENO_HOME", str(tmp_path / "home"))
-    # Who listens at 8080 here is not what these tests are about.
-    monkeypatch.setattr("app.cli.doctor.check_port", lambda *_: Finding("ok", "address", "free"))
 
     async def examine_with(**sections: Any) -> Report:
         if "storage" not in sections:
@@ -65,7 +61,7 @@ def doctor(
             await bound(settings.storage.address, server_secret(settings))
         sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
         found = await examine(load(**sections))
-        show(found, None)
+        show(found)
         return Report(capsys.readouterr().out, is_healthy(found))
 
     return examine_with
@@ -89,44 +85,6 @@ async def test_a_healthy_set_up_has_nothing_to_say(doctor: Examine, provider: Ru
     assert report.finding("upstream").startswith(f"ok upstream {provider.url}/v1: reachable, lists ")
     assert report.finding("tokenizer tables") == "ok tokenizer tables: found and verified"
     assert f"schema {NEWEST}" in report.finding("database")
-
-
-# Settings
-
-
-@pytest.mark.parametrize("shape", [[], ["--json"]])
-def test_settings_that_differ_from_the_default_are_listed_without_secrets(tmp_path: Path, shape: list[str]) -> None:
-    variables = {
-        "OPENAI_API_KEY": "sk-very-secret",
-        "STENO_SECRET": SECRET,
-        "STENO_LIMITS__CONNECTIONS": "77",
-        "DATABASE_URL": "postgresql://user:hunter2@127.0.0.1:1/name",
-    }
-    arguments = ["doctor", "--verbose", "--upstream", "http://127.0.0.1:1/v1", *shape]
-    told = commands.run(arguments, tmp_path, commands.ROOT, **variables).stdout
-    [_, listed] = told.split('"settings":' if shape else "settings that differ from the default\n")
-    changed = yaml.safe_load(listed.removesuffix("}\n") if shape else listed)
-    assert changed == {
-        "upstream": {"base_url": "http://127.0.0.1:1/v1"},
-        "storage": {"url": "**********", "timeout_seconds": 5.0},  # As the tests set it.
-        "limits": {"connections": 77},
-        "secret": "**********",
-    }
-    for hidden in ("hunter2", SECRET, "sk-very-secret"):
-        assert hidden not in told
-
-
-# The port
-
-
-def test_a_port_that_is_taken_is_a_problem_unless_steno_has_it(provider: RunningServer, steno: StartSteno) -> None:
-    taken = check_port("127.0.0.1", provider.port)
-    assert taken.state == "problem"
-    assert taken.text.startswith("in use by ")
-    running_one = check_port("127.0.0.1", steno().server.port)
-    assert running_one.state == "ok"
-    assert running_one.text.startswith("in use by another Steno")
-    assert check_port("127.0.0.1", closed_port()).text == "free"
 
 
 # The provider, and what else one look at the settings finds

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.simulator import Simulator
-from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
@@ -48,8 +47,3 @@ def test_with_stored_messages_it_holds_summaries_words_the_last_failure_and_the_
     latest = rest.partition("## Latest turns\n")[2]
     assert "\n\n\tThen print it again.\n\t\n\t## Rules\n\t\n\t\tShip on Sundays.\n\n" in latest
     assert f"### {summary['last_index'] + 2} " in latest
-    started.stop()
-    printed = commands.run(["conversations", "handoff", "order", "--database-url", url], tmp_path)
-    assert (printed.stdout, printed.stderr) == (text, "")
-    missing = commands.run(["conversations", "handoff", "other", "--database-url", url], tmp_path)
-    assert (missing.returncode, missing.stderr) == (1, "steno: There is no conversation 'other'.\n")

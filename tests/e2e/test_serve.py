@@ -175,7 +175,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         line = refused(tmp_path, "--port", str(port), "--database-url", "memory")
     assert line.startswith(f"steno: Steno cannot listen on 127.0.0.1:{port}: address already in use. ")
-    assert line.endswith(f"or choose another port: `steno serve --port {port + 1}`, or `make run PORT={port + 1}`.")
+    assert line.endswith(f"or choose another port: `make run PORT={port + 1}`.")
 
 
 # What does not

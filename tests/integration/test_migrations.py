@@ -81,7 +81,7 @@ async def test_rows_to_export_need_a_file(shared_url: str, tmp_path: Path) -> No
     (tmp_path / "file").touch()
     database = Database(shared_url)
     for export in (None, tmp_path / "file" / "rows.jsonl", tmp_path):
-        with pytest.raises(DatabaseUnusable, match=r"drops 3 rows \(keys, links.*`steno migrate --export FILE`"):
+        with pytest.raises(DatabaseUnusable, match=r"drops 3 rows \(keys, links.*`steno migrate`"):
             await schema.upgrade(database, Upgrade(export=export))
     async with database.reading() as connection:
         assert await schema.current(connection) == "0029"

@@ -1,4 +1,4 @@
-"""Texts that release 0.1 encrypted: decrypted by a migration with their keys, refused or deleted without."""
+"""Texts that release 0.1 encrypted: decrypted by a migration with their keys, refused without."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,22 +96,15 @@ async def test_texts_of_all_keys_are_decrypted_and_plain_ones_left(old: Database
     await rewrite(old, ONE, None, TWO, ONE, ONE)
     options = Upgrade([TWO, ONE])
     assert await migrated(empty_url, options) == [SUMMARY] * 5
-    assert (options.decrypted, options.dropped) == (8, 0)
+    assert options.decrypted == 8
 
 
 async def test_a_migration_without_the_key_is_refused_and_changes_nothing(old: Database, empty_url: str) -> None:
     await rewrite(old, ONE, None)
     for keys in ([], [TWO]):
-        with pytest.raises(DatabaseUnusable, match=r"no --decrypt names the key '\w{8}'.*--drop-encrypted"):
+        with pytest.raises(DatabaseUnusable, match=r"no --decrypt names the key '\w{8}'.*If a key is lost"):
             await migrated(empty_url, Upgrade(keys))
     assert await migrated(empty_url, Upgrade([ONE])) == [SUMMARY] * 2
-
-
-async def test_texts_without_their_key_are_deleted_where_that_is_wanted(old: Database, empty_url: str) -> None:
-    await rewrite(old, ONE, TWO, None)
-    options = Upgrade([TWO], drop_encrypted=True)
-    assert await migrated(empty_url, options) == [SUMMARY] * 2
-    assert (options.decrypted, options.dropped) == (2, 2)
 
 
 async def test_a_text_that_was_changed_or_moved_is_refused(old: Database, empty_url: str) -> None:
@@ -135,19 +127,17 @@ async def test_a_plain_text_that_looked_encrypted_is_as_it_was_written(old: Data
 
 @pytest.mark.parametrize("held", ["", "abc", "zz" * 32, "ab" * 31])
 def test_a_key_that_is_missing_or_malformed_is_refused_without_a_part_of_it(
-    held: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    held: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TEXT_KEY", held)
-    (tmp_path / "key").write_text(held)
-    for place in ("TEXT_KEY", f"{tmp_path}/key", f"{tmp_path}/none"):
+    for name in ("TEXT_KEY", "NO_KEY"):
         with pytest.raises(Exit):
-            read_key(place)
+            read_key(name)
         refused = capsys.readouterr().err
         assert "64 hexadecimal digits" in refused
         assert not held or held not in refused
 
 
-def test_keys_are_read_from_variables_and_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_key_is_read_from_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEXT_KEY", "ab" * 32)
-    (tmp_path / "key").write_text("cd" * 32 + "\n")
-    assert [read_key("TEXT_KEY"), read_key(f"{tmp_path}/key")] == [b"\xab" * 32, b"\xcd" * 32]
+    assert read_key("TEXT_KEY") == b"\xab" * 32

@@ -50,8 +50,8 @@ def test_the_banner_has_an_address_to_paste_for_each_format_and_every_upstream()
         f"Steno {__version__}",
         "OPENAI_BASE_URL=http://127.0.0.1:8080/v1",
         "ANTHROPIC_BASE_URL=http://127.0.0.1:8080\n",
-        "default: https://api.openai.com/v1 (",
-        "local: http://127.0.0.1:11434/v1 (",
+        "Upstream default  https://api.openai.com/v1\n",
+        "Upstream local    http://127.0.0.1:11434/v1\n",
         "sqlite:///steno.db",
     ):
         assert shown in text

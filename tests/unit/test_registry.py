@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from datetime import date
 
 import pytest
 from msgspec.structs import astuple
@@ -19,8 +18,6 @@ from app.providers.registry import (
     ListedPrice,
     bundled,
     cap_of,
-    day_of_list_prices,
-    days_since,
     list_prices,
     look_up,
     look_up_release,
@@ -212,12 +209,6 @@ def test_an_operators_price_of_everything_is_not_that_of_a_model_that_only_an_an
     ):
         found = sure(settings.tariff_of(asked, answered))
         assert (found.model, found.base.prompt) == (whose, rate)
-
-
-def test_the_day_of_the_prices_is_told_with_their_age() -> None:
-    assert day_of_list_prices().isoformat() == json.loads(DATA.read_text())["date"]
-    assert days_since(day_of_list_prices()) >= 0
-    assert days_since(date.max) == 0
 
 
 def test_the_operators_prices_leave_no_room_for_others() -> None:
