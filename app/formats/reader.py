@@ -148,7 +148,7 @@ class MessageReader:
         self,
         identity: Identity,
         decode: Decode,
-        ignore: Sequence[str] = (),
+        ignore: Sequence[str | re.Pattern[str]] = (),
         caches: Caches | None = None,
         mark: str = "",
     ) -> None:

@@ -5,109 +5,44 @@ Settings of the previous release that were removed are refused with advice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from app.conversation.wordings import read_wordings
+
 
 class ConfigurationError(Exception):
     """Raised for settings that Steno cannot use; the text names the key and the allowed values."""
 
 
-_PRESET_DECIDES = "The preset decides it: choose another in compaction.preset."
-_NO_FUNCTIONS = "Steno adds no functions: connect an agent that wants to search to the MCP server at /mcp."
-_LEARNT = "Steno learns it from the provider's first refusal."
-_NATIVE = "Requests that ask their provider to compact pass: Steno no longer answers in its place."
-
-
-def _each(keys: str, advice: str) -> dict[str, str]:
-    """Return the same advice for several keys, given as `section: name name`."""
-    section, _, names = keys.partition(": ")
-    return {f"{section}.{name}": advice for name in names.split()}
-
-
-REMOVED: Mapping[str, str] = {
-    "clients.keys": "Steno gives out no keys: let a proxy name the caller in clients.header.",
-    "clients.jwt": "Let a proxy verify tokens and name the caller in clients.header.",
-    "clients.oauth": "A refreshed token is a new tenant: name the caller in clients.header, or set clients.tenant.",
-    **_each(
-        "limits: requests_per_minute tokens_per_day money_per_day forced_compactions_per_minute"
-        " summary_tokens_per_hour",
-        "Steno no longer counts what a tenant uses: set such a limit at the gateway or at the provider.",
-    ),
-    **_each("compaction: ask ask_functions", _NO_FUNCTIONS),
-    **_each("upstream: native_compaction", _NATIVE),
-    **_each("upstreams.*: native_compaction", _NATIVE),
-    **_each("upstream: alternating_roles", _LEARNT),
-    **_each("upstreams.*: alternating_roles", _LEARNT),
-    **_each(
-        "compaction.trigger: since_checkpoint_ratio of remaining_tokens overflow turns messages any",
-        "The trigger is a share of the limit (token_ratio) and a cap (tokens).",
-    ),
-    **_each(
-        "compaction: strategy floor_tokens target_ratio tail.fill_ratio tail.max_ratio session_pruning cost_gate"
-        " prune.enabled",
-        _PRESET_DECIDES,
-    ),
-    "summary.style": _PRESET_DECIDES,
-    "compaction.trigger.body_bytes": "Pictures and files give way at 0.8 of what the provider takes.",
-    "upstreams.*.trigger": "Set compaction.trigger.",
-    "models.*.trigger": "Set compaction.trigger, or the preset of the entry.",
-    "compaction.enabled": "Set compaction.preset to off, or take the key away.",
-    "compaction.window.turns": "Set compaction.tail.turns.",
-    "compaction.window.tokens": "Set compaction.tail.turns, or compaction.trigger.tokens.",
-    "compaction.mask.allow": "Name the tools whose results stay in compaction.mask.deny.",
-    "compaction.client_instructions": "Put such instructions into the system message.",
-    "compaction.recall.max_tokens": "Set compaction.recall.max_ratio.",
-    "compaction.pinned_text": "Pin the message that holds the rules, or put them into the system message.",
-    "summary.prompts": "Set summary.prompt: one for all models and tenants.",
-    "summary.rules": "What the user said is kept, without patterns.",
-    "summary.values": "Exact values are always kept.",
-    **_each("identity: body_names session_headers", "Send the name in x-context-conversation-id."),
-    "models.*.max_output_tokens": "The provider or the bundled table says it.",
-    "upstreams.*.preset": "Set the preset of an entry in models.",
-    "calibration": "Estimates are always calibrated.",
-    "tokenizer": "Name the folder of the tables in the variable TIKTOKEN_CACHE_DIR.",
-    "telemetry": "Set the variable OTEL_TRACES_EXPORTER to otlp.",
-    "limits.in_flight_bytes": "It is four times limits.body_bytes.",
-    "limits.compactions_per_tenant": "It is 16.",
-    "limits.receive_seconds": "It is 60.",
-    "storage.encryption": "Run `steno migrate --decrypt NAME` once with each of its names, without the setting.",
-    "storage.read_url": "Every read goes to storage.url: take the key away.",
-    "storage.secrets": "Secrets are removed from all that is stored: take the key away.",
-    "storage.statement_cache": "Behind PgBouncer put ?prepared_statement_cache_size=0 into the database URL.",
-}
+REMOVED: Mapping[str, str] = read_wordings(__package__, "removed.toml")
 """Advice for removed settings, by key; `*` matches any name."""
 
 
 def refuse_removed(given: Mapping[str, Any]) -> None:
     """Raise `ValueError` with a line for each removed setting that is given."""
     found = [
-        f"{'.'.join(place)} is no setting any more. {instead}"
-        for key, instead in REMOVED.items()
-        if (place := _given_at(given, key.split("."))) is not None
+        f"{key} is no setting any more. {instead}"
+        for key in _keys(given)
+        for removed, instead in REMOVED.items()
+        if fnmatchcase(key, removed)
     ]
     if found:
         raise ValueError("\n".join(found).rstrip("."))
 
 
-def _given_at(given: Any, names: Sequence[str]) -> list[str] | None:
-    """Return the key, split into names, with actual names in place of `*`; None if `given` lacks it."""
-    if not names:
-        return []
-    name, *rest = names
-    if isinstance(given, list) and name == "*":
-        entries: Any = {str(place): value for place, value in enumerate(given)}
-    else:
-        entries = given if isinstance(given, Mapping) else {}
-    for key, value in entries.items():
-        if name in ("*", key) and (place := _given_at(value, rest)) is not None:
-            return [str(key), *place]
-    return None
+def _keys(given: Any, within: str = "") -> Iterator[str]:
+    """Yield the dotted keys of all sections and settings; entries of lists have their number."""
+    entries = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else ()
+    for name, value in entries:
+        yield f"{within}{name}"
+        yield from _keys(value, f"{within}{name}.")
 
 
 _IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "model_type": "must be a mapping"}
