@@ -14,8 +14,8 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_360,
-    "app/cli": 1_844,
+    "app": 39_108,
+    "app/cli": 1_707,
     "app/compaction": 9_386,
     "app/conversation": 1_941,
     "app/http": 2_672,
@@ -24,12 +24,12 @@ LINES = {
     "app/proxy": 2_716,
     "app/api": 2_071,
     "app/runtime": 518,
-    "app/settings": 1_684,
+    "app/settings": 1_609,
     "app/store": 3_939,
     "app/telemetry": 475,
     "app/tokens": 1_997,
     "app/formats": 6_282,
-    "tests": 49_980,
+    "tests": 49_904,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""
