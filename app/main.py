@@ -21,8 +21,8 @@ from app.api.errors import add_error_handlers
 from app.api.health import health_router
 from app.api.schema import ERRORS, schema_of
 from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
-from app.compaction.caches import ChunkMemory, RecallIndexCache
 from app.compaction.compactor import Compactor
+from app.compaction.memory import ChunkMemory, RecallIndexCache
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
 from app.formats.reader import MessageReader

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.tokens.token_tables import TablesUnavailable, fetch, missing_in  # noqa: E402
+from app.tokens.tokenizer import TablesUnavailable, fetch, missing_in  # noqa: E402
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import httpcore2
 import pytest
 import uvicorn.server
 
-from app.tokens import token_tables, tokenizer
+from app.tokens import tokenizer
 
 TABLES = Path(__file__).parents[1] / ".tables"
 
@@ -40,7 +40,7 @@ def _certificates_read_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _token_tables_verified_once() -> Iterator[None]:
     """Every Steno and every simulator would hash the checkout's five megabytes anew."""
-    verify = token_tables.is_in
+    verify = tokenizer.is_in
     known = cache(verify)
 
     def is_in(folder: Path, encoding: str) -> bool:

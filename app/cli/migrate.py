@@ -17,7 +17,7 @@ from app.settings.checks import check_secret, open_store, server_secret
 from app.settings.server import home, tables_folder
 from app.store import StoreError, StoreUnavailable
 from app.store.schema import Upgrade
-from app.tokens.token_tables import TablesUnavailable, fetch, missing_in
+from app.tokens.tokenizer import TablesUnavailable, fetch, missing_in
 
 cli = commands()
 

@@ -26,6 +26,7 @@ from app.compaction.plan import (
     AIMED_SHARE,
     Plan,
     Span,
+    SummaryOptions,
     is_shown,
     longest_within,
     quoted_tokens,
@@ -35,7 +36,6 @@ from app.compaction.plan import (
     words_room,
 )
 from app.compaction.planning_state import Path, build_view
-from app.compaction.policy import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.records import extract_records, fit_records, merge_ranked, merge_records, parse_record
 from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words

@@ -18,7 +18,7 @@ from app.tokens.usage import UNBILLED, Bill, Tokens
 
 
 class UserWords(Struct, frozen=True):
-    """The user's words in one message, letter by letter but for signs where some were left out."""
+    """Verbatim words of the user from one message. `[...]` marks an omission."""
 
     turn: int | None
     """Number of the turn, from 1; None for an entry that an earlier release stored."""

@@ -22,17 +22,17 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.breakers import CompactionBackoff, HistoryBreaker
 from app.compaction.budget import most_without_summary
-from app.compaction.caches import RecallIndexCache
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.decision import Decision, Status, earlier_steps, merge_roles, settle, step_down
 from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
+from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
 from app.compaction.plan import (
     Plan,
     Prices,
+    SummaryOptions,
     mask_costs_too_much,
     plan_compaction,
     plan_costs_too_much,
@@ -44,7 +44,6 @@ from app.compaction.planning_state import (
     initial_state,
     successions,
 )
-from app.compaction.policy import SummaryOptions
 from app.compaction.request import ChatRequest
 from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import current_turn, without_thinking

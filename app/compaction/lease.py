@@ -32,11 +32,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.background import RequestRates, RunningCompactions
-from app.compaction.breakers import CompactionBackoff
-from app.compaction.caches import ChunkMemory
 from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
 from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text
 from app.compaction.exact_values import kept_share
+from app.compaction.memory import ChunkMemory, CompactionBackoff
 from app.compaction.plan import FOLD_MINIMUM, Plan, Span, fold_weight, folds_in, halves, released_tokens
 from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting

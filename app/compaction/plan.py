@@ -5,14 +5,23 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from math import ceil
+from typing import Literal
 
 from msgspec import Struct
 
 from app.compaction.budget import Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking
-from app.compaction.planning_state import Path, PlanningState, build_view, pinned_tokens, unmasked_tokens, usable
-from app.compaction.policy import SummaryOptions
+from app.compaction.planning_state import (
+    CUMULATIVE,
+    Path,
+    PlanningState,
+    Strategy,
+    build_view,
+    pinned_tokens,
+    unmasked_tokens,
+    usable,
+)
 from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript
@@ -36,6 +45,45 @@ MINIMUM_GAIN = 0.10
 """Minimum share of the request that a compaction has to free. With less, the next would be due a turn later."""
 CHARACTERS_A_TOKEN = 4
 """Assumed characters per token of a summary prompt."""
+
+
+class SummaryOptions(Struct, frozen=True):
+    """Settings of the summaries of a request, and limits of the summariser in tokens."""
+
+    model: str
+    prompt: str
+    input_tokens: int
+    """Maximum tokens of a transcript in one call."""
+    part_tokens: int
+    """Maximum tokens of a part, if a transcript is too long for one call and is split into parts."""
+    source_tokens: int | None = None
+    """Maximum tokens that one summary replaces, unless it is cumulative; None for no maximum."""
+    update_prompt: str = ""
+    """Prompt for updating an earlier summary; empty to use `prompt`."""
+    focus: str = ""
+    """Subject that the client wants summaries to emphasise, in its own words."""
+    ratio: float = 1.0
+    """Tokens of the summariser per estimated token. Output caps of its calls are multiplied by it."""
+    strategy: Strategy = "additive"
+    folds_in: bool = True
+    """Whether a due fold is made in the same call as the new summary."""
+    style: Literal["transcript", "prefix"] = "transcript"
+    """`transcript`: the summariser reads a quoted transcript. `prefix`: it reads the conversation itself, which its
+    provider may have cached."""
+    shown_tokens: int = 0
+    """Maximum tokens of the conversation in a call of style `prefix`."""
+    alternates: bool = False
+    """Whether the summariser refuses two consecutive messages of one role."""
+    values_share: float = 0.0
+    """Maximum share of a chunk for exact values."""
+    user_words: bool = False
+    """Whether the user's words are quoted after a summary."""
+    failed_results: int = 0
+    """Maximum number of failed tool calls that are appended to a summary verbatim, because models omit them."""
+
+    @property
+    def cumulative(self) -> bool:
+        return self.strategy in CUMULATIVE
 
 
 class Span(Struct, frozen=True):

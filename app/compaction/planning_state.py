@@ -1,4 +1,4 @@
-"""Planning state: a request's history, and its best view with the existing chunks and masks.
+"""Planning state: a request's history, its policy, and its best view with the existing chunks and masks.
 
 Rule: the smallest change that fits. A path is a sequence of chunks that starts at the first message, has no gaps, and
 leaves at least the last unit verbatim. The view uses the path that covers the fewest messages without firing the
@@ -20,15 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import combinations
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Trigger
 from app.compaction.chunks import FirstChunk, SummaryChunk
-from app.compaction.mask import MaskBoundary, Masking, Masks, drop_media, exceeds, plan_mask
-from app.compaction.policy import Policy
-from app.compaction.trim import fit
+from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks, drop_media, exceeds, plan_mask
+from app.compaction.recall import RecallPolicy
+from app.compaction.trim import FADE_AT, SessionPruning, fit, is_quiet
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
     Carried,
@@ -45,6 +46,65 @@ from app.conversation.client_context import ClientContext
 from app.conversation.lazy import lazy
 from app.conversation.messages import Kind, Transcript
 from app.tokens.estimate import Cost
+from app.tokens.usage import CostGate
+
+Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
+"""Way to make summaries. `additive`: a chunk for each range of messages. `full`: one summary of the whole history.
+`checkpoint`, `rolling`: one summary, of the previous one and the messages since. `window`, `none`: no summaries."""
+
+CUMULATIVE: frozenset[Strategy] = frozenset({"full", "checkpoint", "rolling"})
+"""Strategies in which a single summary replaces the whole history before the tail."""
+SUMMARISING: frozenset[Strategy] = CUMULATIVE | {"additive"}
+
+
+class Policy(Struct, frozen=True):
+    strategy: Strategy = "additive"
+    mask: MaskPolicy | None = field(default_factory=MaskPolicy)
+    session_pruning: SessionPruning | None = None
+    window_turns: int | None = None
+    """Number of complete turns that are sent before the current turn; None for as many as fit."""
+    fade: bool = False
+    fit: bool = True
+    prune: bool = True
+    stub: bool = True
+    """Whether a note replaces omitted messages."""
+    emergency: bool = True
+    cost_gate: CostGate | None = field(default_factory=CostGate)
+    recall: RecallPolicy | None = field(default_factory=RecallPolicy)
+    user_words: bool = True
+    """Whether Steno quotes the user's words when it summarises or omits user messages."""
+    folds_in: bool = True
+    """Whether a due fold is made in the same call as the new summary."""
+    failed_results: int = 0
+    """Maximum number of failed tool calls that are appended to a summary verbatim, the latest ones."""
+    alternates: bool = False
+    """Whether the provider refuses two consecutive user messages or assistant messages."""
+
+    @property
+    def summarises(self) -> bool:
+        return self.strategy in SUMMARISING
+
+    def leaves_alone(self, conversation: Conversation, budget: Budget, *, counts: bool = True) -> bool:
+        """Return whether no stage would change the conversation. Tokens are counted only if necessary; without `counts`
+        the result is then False."""
+        bound, quiet = conversation.bound, self.quiet_tokens(budget)
+        if not (conversation.is_within(quiet) if counts else bound is not None and bound <= quiet):
+            return False
+        # The thresholds of these stages are not tokens.
+        if self.mask and exceeds(conversation, self.mask, budget.body_bytes):
+            return False
+        if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
+            return False
+        most = self.window_turns
+        return most is None or len(conversation.transcript.turn_starts) <= most + 1
+
+    def quiet_tokens(self, budget: Budget) -> int:
+        """Return the maximum tokens of a history that exceeds no threshold."""
+        pressures = [FADE_AT] if self.fade else []
+        if self.mask and self.mask.pressure is not None:
+            pressures.append(self.mask.pressure)
+        thresholds = [budget.trigger.quiet_tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
+        return min(budget.limit, *thresholds)
 
 
 class Path(Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Window, least_counted, output_cap
 from app.compaction.decision import TASK_BUDGET_LOWERED, THINKING_OFF, UNTOUCHED, Decision, capped, floor_exceeded
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.compaction.recall import quotation_for_last
 from app.compaction.view import Conversation, Note, Recalled, View, current_turn, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition

@@ -1,4 +1,5 @@
 """Calls to summarisers: options and routes of a request, the call with a retry where it may help, then fallback models.
+A circuit breaker pauses failing models.
 
 Use `SummaryRouting` only in the event loop, because it reads windows and calibrations that the loop changes.
 """
@@ -17,10 +18,9 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.breakers import ModelBreaker
 from app.compaction.budget import PRESSURE, limit_of
 from app.compaction.chunks import Failure, SummaryAnswer
-from app.compaction.policy import SummaryOptions
+from app.compaction.plan import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
 from app.compaction.view import View
@@ -140,6 +140,72 @@ class _Call:
         declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
         # Only the conversation's own provider gets the routing members, because others may refuse them.
         return replaced(dialect.continuing(prefix.messages, declared, request.closing, model, options))
+
+
+FAILURES = 3
+OPEN_SECONDS = 30.0
+
+
+class _Failing(Struct, frozen=True):
+    """Consecutive failures of a model for one tenant."""
+
+    failures: int = 0
+    undertakings: frozenset[Hashable] = frozenset()
+    """Undertakings (see `ModelBreaker.failed`) that failed; recorded until the circuit opens."""
+    until: float = 0.0
+    """End of the pause by the clock; ignored before `FAILURES` failures."""
+    why: Reasons = ()
+
+
+class ModelBreaker:
+    """Circuit breaker for models: after three consecutive failures a tenant does not call the model for 30 seconds.
+    Then one call probes the model."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
+        # Failures of every tenant count: a tenant with an invalid key causes none, because a refusal is no failure.
+        self._paused: TenantFacts[Hashable, Reasons] = TenantFacts(OPEN_SECONDS, clock, agrees=lambda *_: True)
+
+    def admits(self, model: Hashable, tenant: str) -> bool:
+        """Return whether the model may be called now. The first call after a pause is a probe. Until it ends, no other
+        call is admitted."""
+        failing = self._failing.get((model, tenant)) or _Failing()
+        if failing.failures < FAILURES:
+            return not self._paused.confirmed(model)
+        if self._clock() < failing.until:
+            return False
+        self._failing.keep((model, tenant), replace(failing, until=self._clock() + OPEN_SECONDS))
+        return True
+
+    @property
+    def open(self) -> int:
+        now = self._clock()
+        return len(
+            {model for (model, _), each in self._failing.items() if each.failures >= FAILURES and now < each.until}
+        )
+
+    def why(self, model: Hashable, tenant: str) -> Reasons | None:
+        """Return the reasons of the latest failure; None if the model has answered since."""
+        failing = self._failing.get((model, tenant))
+        return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
+
+    def failed(self, model: Hashable, tenant: str, why: Reasons, undertaking: Hashable = None) -> None:
+        """Record a failed call. `undertaking`: id that several calls of one request share. These count as one failure,
+        because parallel calls fail for the same reason. None for a single call."""
+        before = self._failing.get((model, tenant)) or _Failing()
+        known = before.undertakings
+        if undertaking is None or undertaking not in known:
+            before = replace(before, failures=before.failures + 1)
+            known = known | {undertaking} if before.failures <= FAILURES else known
+        failing = replace(before, undertakings=known, until=self._clock() + OPEN_SECONDS, why=why)
+        self._failing.keep((model, tenant), failing)
+        if failing.failures >= FAILURES:
+            self._paused.learn(tenant, model, why)
+
+    def answered(self, model: Hashable, tenant: str) -> None:
+        self._failing.pop((model, tenant), None)
+        self._paused.forget(tenant, model)
 
 
 class Summariser:

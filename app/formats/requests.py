@@ -12,7 +12,7 @@ from app.conversation.reasons import Code, Reason
 from app.errors import InvalidRequest
 from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in, split_array, text_at
 from app.formats.spec import FormatSpec
-from app.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.tokens.estimate import Declarations, ResponseFormat, Tool
 
 Headers = Sequence[tuple[bytes, bytes]]
 Named = tuple[str, bytes]

@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from app.compaction.budget import CAP, MIN_SUMMARY, Shares
 from app.compaction.mask import MaskPolicy
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.compaction.prompts import SUMMARY_PROMPT
 from app.compaction.recall import RecallPolicy
 from app.formats.registry import FORMATS

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from app.conversation.messages import History, Message
 from app.runtime.bounded import BoundedMap, Cache, Caches
-from app.tokens.declarations import Declarations
 from app.tokens.estimate import (
     FORMULA_VERSION,
     Costs,
+    Declarations,
     answer_tokens,
     byte_bound,
     declared_tokens,

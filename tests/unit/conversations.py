@@ -19,8 +19,8 @@ from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
 from app.compaction.lease import make_chunks
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy
-from app.compaction.planning_state import Path, PlanningState
-from app.compaction.policy import Policy, SummaryOptions
+from app.compaction.plan import SummaryOptions
+from app.compaction.planning_state import Path, PlanningState, Policy
 from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript

@@ -25,7 +25,7 @@ from app.compaction.chunks import Compaction, SummaryChunk
 from app.compaction.compactor import Lately, Stored
 from app.compaction.decision import Decision
 from app.compaction.plan import Prices
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.conversation.messages import Message
 from app.conversation.reasons import Code, because
 from app.runtime.bounded import Erased

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.compaction.breakers import CompactionBackoff
 from app.compaction.chunks import Compaction, Outcome
+from app.compaction.memory import CompactionBackoff
 from app.conversation.reasons import Code, because
 from app.runtime.bounded import HistoryKey
 from tests.unit.clock import Clock

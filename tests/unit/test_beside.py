@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import SummaryChunk, UserWords
-from app.compaction.policy import SummaryOptions
+from app.compaction.plan import SummaryOptions
 from app.compaction.prompts import chunk_beside, chunk_text
 from app.compaction.records import (
     Record,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.compaction.breakers import HistoryBreaker, ModelBreaker
+from app.compaction.memory import HistoryBreaker
+from app.compaction.summariser_client import ModelBreaker
 from app.conversation.reasons import Code, because
 from app.runtime.bounded import HistoryKey
 from tests.unit.clock import Clock

@@ -20,7 +20,7 @@ from app.main import create_app
 from app.runtime.bounded import ENTRY_BYTES, MOST_AT_ONCE, Cache, Caches
 from app.settings import load
 from app.telemetry.metrics import CACHES
-from app.tokens.declarations import Declarations
+from app.tokens.estimate import Declarations
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from tests.unit.conversations import IDENTITY

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.compaction.caches import SECONDS, ChunkMemory, RecallIndexCache
+from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.recall import RecallPolicy
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.bounded import CACHE_BYTES, Caches, Erased

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.decision import settle
-from app.compaction.planning_state import Path, build_view, initial_state
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Path, Policy, build_view, initial_state
 from app.compaction.trim import fit, prune
 from app.compaction.verify import coverage_of, problems
 from app.compaction.view import (

@@ -14,7 +14,7 @@ from app.compaction.compactor import ROUNDS, Lately, RequestCompactor, Stored
 from app.compaction.decision import UNTOUCHED, Decision
 from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.compaction.recall import RecallPolicy
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.view import Altered, Pruned, Verbatim, View, without_thinking

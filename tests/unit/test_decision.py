@@ -17,7 +17,7 @@ from app.compaction.decision import (
     step_down,
 )
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.compaction.view import Altered, Pruned, whole
 from app.conversation.reasons import Code, because
 from app.tokens.calibration import Line

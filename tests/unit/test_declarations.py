@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.tokens.declarations import Declarations, Tool
+from app.tokens.estimate import Declarations, Tool
 
 
 def read_raw(members: bytes) -> Declarations:

@@ -18,9 +18,11 @@ from msgspec.structs import replace
 
 from app.conversation.messages import History, Kind, Media, Message, ToolCall, unit_starts
 from app.formats.chat_completions.spec import SPEC
-from app.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.tokens.estimate import (
     LONGEST_COMPACTED,
+    Declarations,
+    ResponseFormat,
+    Tool,
     answer_tokens,
     byte_bound,
     declared_tokens,
@@ -42,8 +44,7 @@ from app.tokens.rules import (
     O_SERIES,
     CountingRules,
 )
-from app.tokens.token_tables import TABLES
-from app.tokens.tokenizer import Tokenizer
+from app.tokens.tokenizer import TABLES, Tokenizer
 
 NOTHING = Declarations()
 TOOL = Tool("look_up", "Look it up.", {})

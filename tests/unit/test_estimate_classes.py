@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from app.conversation.quoting import fence_of, marked
-from app.tokens.token_tables import TABLES
-from app.tokens.tokenizer import Tokenizer
+from app.tokens.tokenizer import TABLES, Tokenizer
 from lab.benchmarks.accuracy import steno as estimated
 
 FETCHED = Path(__file__).parents[2] / ".tables"

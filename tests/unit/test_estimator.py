@@ -19,8 +19,7 @@ from app.formats.chat_completions.format import read_message
 from app.formats.reader import MessageReader
 from app.formats.responses.format import RESPONSES
 from app.runtime.bounded import Caches
-from app.tokens.declarations import Declarations, Tool
-from app.tokens.estimate import estimate
+from app.tokens.estimate import Declarations, Tool, estimate
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.rules import CountingRules, rules_for
 from app.tokens.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tokens.declarations import REPEATED_CHARACTERS, Tool, functions_text
+from app.tokens.estimate import REPEATED_CHARACTERS, Tool, functions_text
 
 
 def written(parameters: Any, description: str = "") -> str:

@@ -14,7 +14,7 @@ from statistics import mean
 import pytest
 
 from app.formats.registry import FORMATS
-from app.tokens.token_tables import TABLES
+from app.tokens.tokenizer import TABLES
 from lab.benchmarks.accuracy import KNOWN, Scored, Scorer
 
 COLLECTION = Path(__file__).parents[3] / "shared" / "data"

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Ending, UserWords
-from app.compaction.planning_state import Path, build_view
-from app.compaction.policy import Strategy, SummaryOptions
+from app.compaction.plan import SummaryOptions
+from app.compaction.planning_state import Path, Strategy, build_view
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.compaction.trim import prune
 from app.compaction.view import Conversation, Note, Verbatim, View

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.decision import settle
-from app.compaction.planning_state import PlanningState
-from app.compaction.policy import Policy
+from app.compaction.planning_state import PlanningState, Policy
 from app.compaction.user_words import HEADING, OmittedWords
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Note, Pruned, View

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from app.compaction.budget import Shares, Window, budget_for
 from app.compaction.decision import Decision, settle
 from app.compaction.mask import MaskPolicy
-from app.compaction.planning_state import PlanningState, initial_state
-from app.compaction.policy import Policy
+from app.compaction.planning_state import PlanningState, Policy, initial_state
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Media, Message
 from app.tokens.calibration import ONE_TO_ONE

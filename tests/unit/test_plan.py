@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk
 from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, split_span
-from app.compaction.planning_state import Path, build_view
-from app.compaction.policy import Strategy
+from app.compaction.planning_state import Path, Strategy, build_view
 from app.compaction.view import Conversation
 from app.conversation.messages import Message
 from tests.unit.conversations import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.compaction.mask import MaskBoundary, MaskPolicy
-from app.compaction.planning_state import PlanningState, initial_state
-from app.compaction.policy import Policy
+from app.compaction.planning_state import PlanningState, Policy, initial_state
 from tests.unit.conversations import (
     budget,
     chunk,

@@ -20,7 +20,7 @@ from app.compaction.chunks import Compaction, SummaryAnswer, SummaryChunk
 from app.compaction.compactor import Stored
 from app.compaction.decision import Decision
 from app.compaction.mask import MaskBoundary
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Pruned, Summary, View
@@ -31,7 +31,7 @@ from app.formats.reader import MessageReader
 from app.settings import load, presets
 from app.settings.compaction import apply_preset
 from app.settings.presets import PRESET_NAMES, PresetName
-from app.tokens.declarations import Declarations
+from app.tokens.estimate import Declarations
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.tokenizer import Tokenizer
 from tests.unit.conversations import SETTINGS, count, play

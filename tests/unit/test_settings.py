@@ -13,7 +13,7 @@ import yaml
 from pydantic_core import to_jsonable_python
 
 from app.compaction.budget import Shares
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
 from app.settings.compaction import AppliedPolicy, Policies, apply_preset

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.plan import Plan, Span, is_shown, longest_within, quoted_tokens, released_by
-from app.compaction.planning_state import Path
-from app.compaction.policy import Strategy, SummaryOptions
+from app.compaction.plan import Plan, Span, SummaryOptions, is_shown, longest_within, quoted_tokens, released_by
+from app.compaction.planning_state import Path, Strategy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
 from app.conversation.reasons import joined

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
 from app.compaction.chunks import SummaryChunk
-from app.compaction.policy import SummaryOptions
+from app.compaction.plan import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Conversation
 from app.conversation.messages import Message

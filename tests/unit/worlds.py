@@ -13,7 +13,7 @@ from app.compaction.chunks import Compaction, Outcome
 from app.compaction.compactor import Lately, RequestCompactor, Stored
 from app.compaction.decision import Decision
 from app.compaction.plan import Prices
-from app.compaction.policy import Policy
+from app.compaction.planning_state import Policy
 from app.compaction.request import ChatRequest
 from app.compaction.view import Conversation
 from app.store import StoreUnavailable

@@ -28,7 +28,7 @@ from app.formats.rendering import (
     placed,
 )
 from app.formats.requests import WireRequest, elements_of, response_format_of, tool_of, unread
-from app.tokens.declarations import Declarations
+from app.tokens.estimate import Declarations
 from app.tokens.usage import MOST_TOKENS
 
 Json = Mapping[str, Any]

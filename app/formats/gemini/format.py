@@ -46,7 +46,7 @@ from app.formats.raw_json import (
 from app.formats.reader import Draft, canonical_part, of_user, stated, written_alike
 from app.formats.rendering import OPENER, Placed, edited, joined, placed
 from app.formats.requests import WireRequest, tool_of, unread
-from app.tokens.declarations import Declarations
+from app.tokens.estimate import Declarations
 from app.tokens.rules import CountingRules, Encrypted, OneByOne, Pages, Tiles, rules_for
 
 Json = Mapping[str, Any]

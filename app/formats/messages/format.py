@@ -32,7 +32,7 @@ from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
 from app.formats.requests import Headers, WireRequest, check_compaction, elements_of, tool_of, unread
 from app.tokens.calibration import claude_version, whole_ratio
-from app.tokens.declarations import Declarations, ResponseFormat
+from app.tokens.estimate import Declarations, ResponseFormat
 from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
 
 COMPACTION_PROMPTS = (

@@ -72,7 +72,7 @@ from app.formats.responses.spec import (
     TEXT_PARTS,
     VOLATILE_PART_KEYS,
 )
-from app.tokens.declarations import Declarations
+from app.tokens.estimate import Declarations
 from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
 
 Json = Mapping[str, Any]
