@@ -141,21 +141,3 @@ Find = Callable[[ast.AST], set[str]]
 def test_no_second_estimate_of_tokens(trees: Mapping[str, ast.AST], find: Find, allowed: dict[str, set[str]]) -> None:
     """What is found beside the list is a second estimate, or has to be given its reason there."""
     assert {file: names for file, tree in trees.items() if (names := find(tree))} == allowed
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        "import tiktoken",
-        "from tiktoken import get_encoding",
-        "def of(text): return len(text) // 4",
-        "def of(text): return len(text.encode()) / 3.3",
-        "def of(size): return -(-size // 4)",
-        "CHARS_PER_TOKEN = 4",
-        "from app.tokens.tokenizer import Tokenizer as Other",
-        "from app.tokens import estimate\nestimate.unit_tokens(messages, rules, len)",
-    ],
-)
-def test_a_second_estimate_would_be_found(second: str) -> None:
-    tree = ast.parse(second)
-    assert counting(tree) | scaling(tree)

@@ -164,15 +164,6 @@ def test_a_beginning_is_found_only_where_every_byte_of_it_stands() -> None:
     assert known.find(longer.replace(b", ", b",  ")) is None
 
 
-def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:
-    known = Beginnings()
-    messages: list[dict[str, Any]] = []
-    for number in range(5):
-        messages = [*messages, {"role": "user", "content": f"{number}"}]
-        CHAT_COMPLETIONS.read(written({}, messages, {}, spaced=False), beginnings=known)
-    assert len(known._kept.items()) == len(known._stops) == 2
-
-
 def test_a_beginning_goes_with_the_one_that_grew_out_of_it() -> None:
     """Also where many are as long, and end alike."""
     known = Beginnings(Caches(100_000))

@@ -190,11 +190,6 @@ def test_short_prompts_do_not_push_out_what_long_ones_told() -> None:
     assert (len(calibration.recent), calibration.samples) == (3 + KEPT, 103)
 
 
-def test_of_each_size_the_latest_are_kept_in_order() -> None:
-    calibration = learnt(fresh(), provider(1.0, 0, [*range(3_000, 3_020), *range(1_000, 1_020)]))
-    assert [sample.estimate for sample in calibration.recent] == [*range(3_012, 3_020), *range(1_012, 1_020)]
-
-
 # Bounds and notes
 
 
@@ -375,12 +370,6 @@ def test_properties_a_scale_of_pictures_has_bounds_and_no_offset(samples: list[t
     assert PICTURES.ratios[0] <= calibration.line.ratio <= PICTURES.ratios[1]
     assert calibration.line.offset == 0
     assert picture_scale(calibration.line.ratio) == pytest.approx(calibration.line.ratio, rel=0.026)
-
-
-def test_a_scale_beyond_all_bounds_is_told() -> None:
-    clamped = learnt(pictures(), [(765, 765 * 40), (1_105, 1_105 * 40), (255, 255 * 40)])
-    assert clamped.line.ratio <= 16
-    assert clamped.note is None or clamped.note.startswith("clamped")
 
 
 def test_only_pictures_have_a_scale_for_a_prior() -> None:

@@ -161,12 +161,6 @@ def test_requests_of_one_conversation_may_come_at_once() -> None:
         assert ({"kestrel", "heron"} - {bird}).pop() not in quoted(found)
 
 
-def test_where_nothing_matches_the_view_stays() -> None:
-    said = talk().transcript.messages
-    asked = request(conversation(*said[:-1], message("user", "Zeppelin balsa wood?")))
-    assert recalled(recaller(), asked) == view(asked.conversation)
-
-
 def test_what_could_not_be_sent_is_not() -> None:
     """Where the view itself is at fault, nothing is made of it."""
     asked = request(talk())

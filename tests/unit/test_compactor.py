@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome
 from app.compaction.compactor import ROUNDS, Lately, RequestCompactor, Stored
-from app.compaction.decision import UNTOUCHED, Decision
+from app.compaction.decision import Decision
 from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
@@ -68,12 +68,6 @@ MASKS = Policy(mask=MaskPolicy(), cost_gate=None, recall=None)
 
 
 # Without anything to do
-
-
-def test_under_the_trigger_nothing_is_asked_for() -> None:
-    world = World()
-    assert world.decide(asked(SHORT)) is UNTOUCHED
-    assert world.names == []
 
 
 async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
@@ -268,11 +262,6 @@ def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> Non
 
 
 # Refused shapes
-
-
-def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> None:
-    policy = Policy(mask=None, cost_gate=None, recall=None, fit=False, prune=False, emergency=False)
-    assert World({"shape_refusal_of": WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
 
 
 def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stays() -> None:

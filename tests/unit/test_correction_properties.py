@@ -13,7 +13,7 @@ from app.compaction.chunk_builder import ChunkBuilder, corrected
 from app.compaction.chunks import SummaryChunk
 from app.compaction.planning_state import build_view
 from app.compaction.verify import problems
-from app.compaction.view import Conversation, Summary, View, whole
+from app.compaction.view import Conversation, Summary, View
 from app.conversation.messages import Message
 from tests.unit.conversations import (
     conversation,
@@ -109,21 +109,6 @@ def test_a_correction_changes_the_payload_where_its_summary_stands_and_nowhere_e
             at = changed.index(False)
             assert isinstance(before.parts[at], Summary)
             assert _payload(talk, before)[: len(talk.instructions)] == _payload(talk, after)[: len(talk.instructions)]
-
-
-@FEWER
-@given(histories(), RANDOMS)
-def test_without_any_summary_a_request_is_as_it_was_before_the_first(
-    history: list[list[Message]], random: Random
-) -> None:
-    chunks, talks = Chunks(random), requests(history)
-    for talk in talks:
-        chunks.view(talk)
-    while chunks.stored:
-        chunks.delete_any()
-    for talk in talks:
-        fits = talk.tokens <= BUDGET.trigger.tokens
-        assert least_view(talk, chunks.stored.values(), BUDGET.trigger) == (whole(talk) if fits else None)
 
 
 @FEWER

@@ -27,20 +27,6 @@ UNIT = (ROOT / "config" / "steno.service").read_text()
 VARIABLE = re.compile(r"\$\{\w+:-(.*?)\}")
 
 
-def said_by_make(*arguments: str) -> str:
-    """What make would run."""
-    command = ["make", "--dry-run", "--no-print-directory", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
-
-
-@pytest.mark.parametrize("target", ["run", "doctor"])
-def test_make_leaves_the_choice_of_the_database_to_the_settings(target: str) -> None:
-    """With a settings file as without: otherwise naming one would start an empty database."""
-    plain = said_by_make(target)
-    assert "DATABASE_URL" not in plain
-    assert said_by_make(target, "CONFIG=mine.yaml").replace(" --config 'mine.yaml'", "").split() == plain.split()
-
-
 # Docker Compose
 
 
@@ -83,25 +69,9 @@ def test_variables_in_the_example_are_settings_or_known_to_compose() -> None:
     assert {"STENO_SECRET", "POSTGRES_PASSWORD", "PORT", "CONFIG"} <= named <= known | of_compose
 
 
-def seen_by_compose(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    (folder / "docker-compose.yml").write_text((ROOT / "docker-compose.yml").read_text())
-    (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
-    command = ["docker-compose", "config"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
-
-
-@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
-def test_compose_wants_the_secrets_and_gives_what_is_in_env_to_the_replicas(tmp_path: Path) -> None:
-    secrets = {"STENO_SECRET": "s" * 32, "POSTGRES_PASSWORD": "p" * 24}
-    for missing in secrets:
-        ended = seen_by_compose(tmp_path, **{name: value for name, value in secrets.items() if name != missing})
-        assert ended.returncode != 0
-        assert missing in ended.stderr
-    ended = seen_by_compose(tmp_path, **secrets, STENO_LOG__LEVEL="debug")
-    replica = yaml.safe_load(ended.stdout)["services"]["steno"]["environment"]
-    assert replica["STENO_SECRET"] == secrets["STENO_SECRET"]
-    assert secrets["POSTGRES_PASSWORD"] in replica["DATABASE_URL"]
-    assert replica["STENO_LOG__LEVEL"] == "debug"
+def test_compose_does_not_start_without_its_secrets() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert all(f"${{{name}:?" in text for name in ("STENO_SECRET", "POSTGRES_PASSWORD"))
 
 
 def test_a_stop_leaves_time_to_drain() -> None:

@@ -249,10 +249,6 @@ def test_declarations_follow_the_first_system_or_developer_message() -> None:
     assert system_text([message("user", "a")]) is None
 
 
-def test_a_request_without_messages_costs_what_opens_the_reply() -> None:
-    assert estimate([], NOTHING, GPT_4O, n) == 3
-
-
 def test_bytes_of_a_text_are_those_of_utf_8_also_where_it_has_none() -> None:
     assert [utf8_length(text) for text in ("", "abc", "\u00e9", "\u4e2d", "\U0001f600", "\ud800")] == [0, 3, 2, 3, 4, 3]
 

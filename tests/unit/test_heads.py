@@ -228,18 +228,3 @@ def test_another_length_of_as_many_bytes_is_left_to_the_parser(digits: bytes) ->
     assert known.length_in((USUAL % 34).replace(b"34", digits)) is None
     assert known.length_in(USUAL % 345) is None
     assert known.length_in((USUAL % 34)[:-1]) is None
-
-
-def test_a_recognised_request_has_headers_of_its_own() -> None:
-    scope = {"headers": [(b"host", b"a"), (b"content-length", b"12")], "state": {}, "path": "/whole"}
-    known = KnownHead.of(USUAL % 12, scope)
-    assert known is not None
-    one, other = known.scope(b"34"), known.scope(b"56")
-    assert one["headers"] == [(b"host", b"a"), (b"content-length", b"34")]
-    assert other["headers"] == [(b"host", b"a"), (b"content-length", b"56")]
-    one["headers"].append((b"mine", b"alone"))
-    one["state"]["mine"] = "alone"
-    one["path"] = "/mine"
-    assert known.scope(b"78")["headers"] == [(b"host", b"a"), (b"content-length", b"78")]
-    assert (known.scope(b"78")["state"], known.scope(b"78")["path"]) == ({}, "/whole")
-    assert one[KNOWN] is other[KNOWN], "what is worked out of the head serves all of them"

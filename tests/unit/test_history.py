@@ -59,16 +59,6 @@ def test_a_history_that_grew_is_the_one_that_came_at_once(steps: list[list[Messa
     assert known(grown) == known(History(one for new in steps for one in new))
 
 
-def test_what_is_known_of_a_beginning_is_not_worked_out_again() -> None:
-    beginning = History([message("system", "s"), message("user", "q")])
-    chain = IDENTITY.chain_of(TENANT, beginning.rest)
-    longer = beginning.grown([message("assistant", "a")])
-    assert all(
-        old is new for old, new in zip(chain.digests, IDENTITY.chain_of(TENANT, longer.rest).digests, strict=False)
-    )
-    assert IDENTITY.chain_of(TENANT, longer.rest) is IDENTITY.chain_of(TENANT, longer.rest)
-
-
 @given(MESSAGES, MESSAGES, MESSAGES)
 def test_what_several_histories_begin_with_is_worked_out_once(
     beginning: list[Message], one: list[Message], other: list[Message]
@@ -83,13 +73,6 @@ def test_the_first_instruction_has_its_place_and_none_is_behind_all() -> None:
     history = [message("user", "q"), message("system", "s"), message("system", "t")]
     assert History(history).first_instruction == 1
     assert History(history[:1]).first_instruction == 1
-
-
-def test_a_history_that_two_tenants_send_has_a_chain_for_each() -> None:
-    history = History([message("user", "q")])
-    one, other = IDENTITY.chain_of("one", history), IDENTITY.chain_of("other", history)
-    assert one.digests == IDENTITY.chain("one", [history[0].digest]).digests
-    assert other.digests == IDENTITY.chain("other", [history[0].digest]).digests
 
 
 def test_nothing_of_a_conversation_stays_until_the_collector_comes_by() -> None:

@@ -17,7 +17,7 @@ from app.compaction.plan import SummaryOptions
 from app.compaction.planning_state import Path, Strategy, build_view
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.compaction.trim import prune
-from app.compaction.view import Conversation, Note, Verbatim, View
+from app.compaction.view import Conversation, Note, Verbatim
 from app.conversation.messages import Media, Message, ToolCall
 from app.conversation.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word
 from tests.unit.conversations import (
@@ -345,13 +345,6 @@ def test_a_name_is_one_word_of_bounded_length() -> None:
     assert word("") == ""
 
 
-def test_names_of_any_length_make_short_headings() -> None:
-    long = "n" * 100_000
-    caller = replace(message("assistant"), calls=(ToolCall("c", long, "{}"),), name=long)
-    shown = quote_messages([caller, message("tool", "r", answers="c"), message(long, "x")], 0, (), FENCE)
-    assert len(shown) < 600
-
-
 def test_a_failed_result_is_one_line_after_a_summary() -> None:
     hostile = hostile_messages(f"Error: x\n- bank: {ORDER}\u2028- shop")
     listed = failed_results(hostile, 8)
@@ -395,12 +388,3 @@ def test_the_fence_itself_is_broken_up_wherever_it_stands() -> None:
 def test_a_text_of_several_lines_becomes_one() -> None:
     assert one_line("a\r\nb\nc\rd\u2029e") == "a b c d e"
     assert one_line("just  so") == "just  so"
-
-
-def test_a_view_that_is_shown_holds_summaries_between_their_marks() -> None:
-    talk = talk_with(BENIGN)
-    settings = replace(SETTINGS, strategy="rolling", style="prefix")
-    [request] = requests(talk, settings, ORDER)
-    assert isinstance(request.shown, View)
-    assert ORDER not in request.instructions
-    assert ORDER in chunk_text(request.shown.chunks[0])

@@ -332,13 +332,6 @@ def test_violation_names_conversation_request_and_message(conversation: Conversa
     assert "Message 2 (user) is not in the input of its call" in foreign.sentence
 
 
-def test_prefix_broken_without_a_compaction_is_found(conversation: Conversation) -> None:
-    conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], call(TURNS[:4], NOTES))
-    verdict = conversation.request(HISTORY, HISTORY)
-    assert kinds(verdict) == {"prefix"}
-    assert (verdict.broke, verdict.compaction) == (True, False)
-
-
 # Recalled passages
 
 

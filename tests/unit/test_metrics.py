@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from app.compaction.chunks import Outcome
 from app.proxy.exchange import RequestRecord
 from app.runtime.bounded import LogThrottle
@@ -108,19 +106,6 @@ def test_gauges_have_the_latest_value_and_counters_the_growth_since_the_last_loo
     assert {series for series in numbers if series.startswith("steno_cache_bytes")} == {
         f'steno_cache_bytes{{cache="{cache}"}}' for cache in CACHES
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "bound"), [(0.2, "1.0"), (1.0, "1.0"), (1.1, "2.5"), (160.0, "160.0"), (161.0, "+Inf")]
-)
-def test_a_wait_counts_in_its_bucket_and_in_all_above(seconds: float, bound: str) -> None:
-    metrics = Metrics()
-    metrics.waits.observe(seconds)
-    numbers = told(metrics)
-    buckets = {series: n for series, n in numbers.items() if series.startswith("steno_summary_wait_seconds_bucket")}
-    first = list(buckets).index(f'steno_summary_wait_seconds_bucket{{le="{bound}"}}')
-    assert list(buckets.values()) == [0] * first + [1] * (len(buckets) - first)
-    assert (numbers["steno_summary_wait_seconds_sum"], numbers["steno_summary_wait_seconds_count"]) == (seconds, 1)
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:

@@ -15,7 +15,7 @@ from app.formats.registry import COUNTS, FORMATS
 from app.formats.requests import OPTIONS
 from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS
-from tests.shown_examples import ROOT, SCHEMA, recorded_rest, with_generated, written_files
+from tests.shown_examples import ROOT, SCHEMA, recorded_rest, written_files
 
 AS_COMMITTED: dict[str, Any] = json.loads(SCHEMA.read_text())
 
@@ -36,11 +36,6 @@ def test_schema_examples_and_pages_are_what_is_made_of_the_recorded_answers() ->
     stale = [str(file.relative_to(ROOT)) for file, text in made.items() if file.read_text() != text]
     assert stale == [], "stale: make examples writes them anew"
     assert ROOT / "docs" / "rest.md" in made
-
-
-def test_a_page_cannot_ask_for_what_was_not_recorded() -> None:
-    with pytest.raises(KeyError):
-        with_generated("<!-- generated: example GET /nowhere -->\n\n```json\n{}\n```\n", {})
 
 
 @pytest.mark.parametrize(

@@ -80,22 +80,6 @@ def test_each_connection_is_closed_when_its_own_time_is_over() -> None:
     assert not idle
 
 
-def test_no_timer_runs_where_nobody_is_idle_and_one_does_for_all_others() -> None:
-    loop, idle = Loop(), Idle()
-    [one, *others] = connections(loop, 10)
-    idle.join(one, 1.0)
-    for other in others:
-        idle.join(other, 1.0)
-    assert len(loop.timers) == 1
-    for connection in (one, *others):
-        idle.leave(connection)
-    loop.pass_time(TICK_SECONDS)
-    assert not loop.timers
-    idle.join(one, 1.0)
-    loop.pass_time(1.0 + TICK_SECONDS)
-    assert one.transport.closed
-
-
 def test_the_oldest_is_who_has_had_no_request_for_longest() -> None:
     loop, idle = Loop(), Idle()
     first, second = connections(loop, 2)

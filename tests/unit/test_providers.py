@@ -134,35 +134,6 @@ def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
     assert "1 to 64 of a-z, 0-9, _ and -, and not 'default'" in message
 
 
-ADDRESS = "the address of the whole API is needed, which is https://api.anthropic.com/v1"
-NEAR: list[tuple[Any, str]] = [
-    ({"models": ["a"]}, "upstreams.near: base_url is needed"),
-    ({"base_url": "a/v1"}, "upstreams.near.base_url: an http(s) URL without credentials, query or fragment is needed"),
-    ({**HERE, "first_byte_seconds": 0}, "upstreams.near.first_byte_seconds"),
-    ({**HERE, "globs": ["a"]}, "upstreams.near.globs is not a setting; known there: base_url, first_byte_seconds"),
-    ({**HERE, "api_key_env": "ABSENT"}, "upstreams.near: api_key_env names ABSENT, an environment variable"),
-    ("http://here/v1", "upstreams.near: "),
-]
-
-
-@pytest.mark.parametrize(
-    ("sections", "said"),
-    [
-        *(({"upstreams": {"near": entry}}, said) for entry, said in NEAR),
-        (
-            {"upstreams": {"near": {**HERE, "models": ["a", "b"]}, "far": {**THERE, "models": ["b"]}}},
-            "far.models has 'b', which near.models has too",
-        ),
-        ({"upstream": {"formats": ["chat"]}}, "upstream.formats"),
-        ({"upstream": {"formats": []}}, "upstream.formats"),
-        ({"upstream": {"base_url": "https://api.anthropic.com"}}, ADDRESS),
-        ({"upstream": {"base_url": "https://api.anthropic.com/v1/messages"}}, ADDRESS),
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused_by_their_name(sections: dict[str, Any], said: str) -> None:
-    assert said in refusal(**sections)
-
-
 def test_two_upstreams_of_one_name_in_the_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "steno.yaml"
     entry = 'near: {base_url: "http://here.example/v1"}'

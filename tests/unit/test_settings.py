@@ -19,9 +19,7 @@ from app.settings.checks import check_settings
 from app.settings.compaction import AppliedPolicy, Policies, apply_preset
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 from app.settings.refusals import REMOVED
-from app.settings.types import Section
 from app.store.engine import read_url
-from scripts.generate_settings import owner
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "config" / "steno.yaml"
@@ -123,17 +121,6 @@ def test_the_password_of_the_inspector_is_long_and_never_repeated() -> None:
         assert "inspector.password" in said
         assert "hunter2" not in said
     assert load(inspector={"password": "hunter2-hunter2-hunter2"}).inspector.password is not None
-
-
-def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:
-    class Mute(Section):
-        told: int = 0
-        """Number that is told."""
-        silent: int = 0
-
-    assert owner(Mute, "told") is Mute
-    with pytest.raises(LookupError, match=r"Mute\.silent has no docstring"):
-        owner(Mute, "silent")
 
 
 def test_sample_file_loads_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,16 +420,3 @@ def test_a_bare_off_in_the_file_is_the_preset_off(tmp_path: Path, monkeypatch: p
     """YAML reads it as false."""
     write_settings("compaction: {preset: off}", tmp_path, monkeypatch)
     assert (load().compaction.preset, load().compaction.enabled) == ("off", False)
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"models": {"m": {}}}, "models: must be a list"),
-        ({"summary": {"parameters": []}}, "summary.parameters: must be a mapping"),
-        ({"limits": [1]}, "limits: must be a mapping"),
-    ],
-)
-def test_a_list_where_a_mapping_belongs_is_named_as_yaml_calls_it(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(told)):
-        load(**given)

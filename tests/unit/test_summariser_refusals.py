@@ -11,7 +11,6 @@ import pytest
 from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import Route, Summariser
-from app.conversation.reasons import Code, because
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.http.upstream import Upstream
 from tests.unit.providers import MockedUpstream, answer
@@ -40,14 +39,6 @@ def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:
     ("model", "status", "refusal", "without", "instead"),
     [
         (
-            "m",
-            400,
-            {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
-                       " 'max_completion_tokens' instead.", "param": "max_tokens", "code": "unsupported_parameter"}},
-            "max_tokens",
-            {"max_completion_tokens": 300},
-        ),
-        (
             "o3",
             400,
             {"error": {"message": "Unrecognized request argument supplied: max_completion_tokens"}},
@@ -63,7 +54,6 @@ def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:
             "stream_options",
             {},
         ),
-        ("m", 400, {"message": "stream_options: unknown field"}, "stream_options", {}),
     ],
 )  # fmt: skip
 async def test_what_a_provider_does_not_know_is_left_out(
@@ -80,23 +70,3 @@ async def test_what_a_provider_does_not_know_is_left_out(
     first, second = sent(upstream)
     assert first.keys() == (FIRST_OF_REASONING if model == "o3" else FIRST)
     assert second == {name: first[name] for name in first if name != without} | instead
-
-
-@pytest.mark.parametrize(
-    ("status", "headers", "calls"),
-    [
-        (429, {"retry_after_ms": "20"}, 2),
-        (429, {"retry_after": "0.02"}, 2),
-        (503, {"retry_after": "0"}, 2),
-        (429, {"retry_after_ms": "5001"}, 1),
-        (429, {"retry_after": "Sat, 22 Nov 2098 06:00:00 GMT"}, 1),
-        (429, {"retry_after": "Sat, 21 Nov 2026 06:00:00 GMT"}, 2),
-        (429, {}, 1),
-        (503, {}, 1),
-        (500, {}, 2),
-    ],
-)
-async def test_a_pause_is_waited_for_as_the_provider_words_it(status: int, headers: dict[str, str], calls: int) -> None:
-    upstream = MockedUpstream({CHAT: answer(status, b'{"error":{"message":"Slow down."}}', **headers)})
-    assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, str(status)))
-    assert len(upstream.asked) == calls
