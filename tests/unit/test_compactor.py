@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from operator import methodcaller
+from time import monotonic
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunks import Compaction, Outcome
+from app.api import compactions
+from app.compaction.chunk_builder import SummaryCall
+from app.compaction.chunks import ChunkRange, Compaction, Outcome, SummaryAnswer
 from app.compaction.compactor import ROUNDS, Lately, RequestCompactor, Stored
-from app.compaction.decision import Decision
+from app.compaction.decision import UNTOUCHED, Decision
+from app.compaction.lease import SIDE_BY_SIDE, CompactionJob, LeasedCompaction, _LeasedCalls, _side_by_side
 from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
+from app.compaction.prompts import SummaryRequest
 from app.compaction.recall import RecallPolicy
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.view import Altered, Pruned, Verbatim, View, without_thinking
 from app.conversation.reasons import Code, Reason, because
-from app.store import StoreUnavailable
+from app.store import Lease, StoreUnavailable
 from app.tokens.usage import CostGate, Price, Rates
 from tests.unit.conversations import (
     SETTINGS,
@@ -264,6 +272,11 @@ def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> Non
 # Refused shapes
 
 
+def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> None:
+    policy = Policy(mask=None, cost_gate=None, recall=None, fit=False, prune=False, emergency=False)
+    assert World({"shape_refusal_of": WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
+
+
 def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stays() -> None:
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
     assert World({"read_prefix": AWAY}).decide(asked(LONG), methodcaller("step_down", refused, "no")).view is None
@@ -399,3 +412,92 @@ def test_a_compaction_that_failed_or_could_not_be_stored_says_nothing_of_its_his
         world = World({"make": made})
         world.decide(asked(LONG))
         assert "freed" not in world.names
+
+
+# `POST /context/compact`, where its conversation is deleted meanwhile
+
+
+async def test_nothing_is_stored_of_what_was_erased_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compactions, "count_messages", AsyncMock())
+    # A store that only answers this question: anything else would be an error.
+    store = SimpleNamespace(is_erased=lambda *key: key == ("tenant", "conversation", 3))
+    compaction = SimpleNamespace(for_request=lambda _: SimpleNamespace(prepare=AsyncMock(return_value=UNTOUCHED)))
+    services: Any = SimpleNamespace(store=store, keeps_messages=True, compactor=compaction)
+    key = {"tenant": "tenant", "conversation_key": ("tenant", "conversation"), "epoch": 3}
+    chat: Any = SimpleNamespace(**key, conversation=None, prompt=None)
+    record: Any = SimpleNamespace(decided=lambda *_, **__: None)
+    assert await compactions._prepare(services, chat, record) is UNTOUCHED
+
+
+# Leases
+
+TRANSCRIPT: Any = SimpleNamespace(chain=SimpleNamespace(positions={}))
+REQUEST: Any = SimpleNamespace(tenant="t", conversation_key=("t", "c"), conversation=TRANSCRIPT)
+BUILDER: Any = SimpleNamespace(plan=SimpleNamespace(range=None))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waits", "is_revoked", "is_stored", "outcome"),
+    [
+        (9.0, True, False, False, Outcome.AWAITED),
+        (9.0, True, True, False, Outcome.DELETED),
+        (9.0, True, True, True, Outcome.AWAITED),
+        (0.0, True, False, False, Outcome.TAKES_TOO_LONG),
+        (9.0, False, False, False, Outcome.TAKES_TOO_LONG),
+    ],
+)
+async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measured(
+    seconds: float, waits: bool, is_revoked: bool, is_stored: bool, outcome: Outcome
+) -> None:
+    async def is_busy(*_: object) -> str:
+        return "busy"
+
+    async def wait(*arguments: Any) -> str | None:
+        return ("revoked" if is_revoked else "ended") if arguments[-1] else None
+
+    async def is_known(*_: object) -> bool:
+        return is_stored
+
+    measured: list[float] = []
+    announced: list[bool] = []
+    nothing: Any = None
+    metrics: Any = SimpleNamespace(lease_waits=SimpleNamespace(observe=measured.append))
+    store: Any = SimpleNamespace(take_lease=is_busy, await_lease=wait, is_stored=is_known)
+    leased = LeasedCompaction(store, nothing, nothing, nothing, nothing, nothing, metrics, nothing, nothing, 1, "me")
+    job = CompactionJob(BUILDER, (), lambda: announced.append(True), monotonic() + seconds, waits=waits)
+    compaction = await leased.make(REQUEST, job)
+    assert (compaction.outcome, bool(announced), len(measured)) == (outcome, waits, int(waits))
+    assert all(0 <= waited < 60 for waited in measured)
+
+
+async def test_parts_of_one_compaction_are_made_side_by_side_up_to_a_number() -> None:
+    running = most = 0
+
+    async def part() -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await _side_by_side([part] * (3 * SIDE_BY_SIDE))
+    assert most == SIDE_BY_SIDE
+
+
+async def test_a_call_for_what_was_erased_meanwhile_is_not_in_the_ledger() -> None:
+    """Its record would have the conversation's name."""
+    recorded: list[Any] = []
+    leased: Any = SimpleNamespace(
+        ledger=SimpleNamespace(record=lambda call, **_: recorded.append(call)),
+        store=SimpleNamespace(is_erased=lambda *_: True),
+    )
+    request: Any = SimpleNamespace(
+        conversation_key=("t", "c"), epoch=1, budget=SimpleNamespace(line=SimpleNamespace(ratio=1.0))
+    )
+    calls, answer = (
+        _LeasedCalls(leased, request, Lease("t", "c", ChunkRange("", b"", b""), "me", 1)),
+        SummaryAnswer("notes"),
+    )
+    calls.unrecorded[id(answer)] = answer, SummaryCall(SummaryRequest("", "", 1)), 0.1
+    calls.reject(answer)
+    assert (recorded, calls.unrecorded) == ([], {})

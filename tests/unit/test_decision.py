@@ -19,7 +19,7 @@ from app.compaction.decision import (
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.planning_state import Policy
 from app.compaction.view import Altered, Pruned, whole
-from app.conversation.reasons import Code, because
+from app.conversation.reasons import PROBLEMS, Code, Reason, because, joined
 from app.tokens.calibration import Line
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
 
@@ -162,3 +162,44 @@ def test_roles_are_merged_only_in_a_view_that_is_there_and_has_room_for_it() -> 
     assert sure(merge_roles(state, refused)).view is not None
     assert merge_roles(state, replace(refused, view=None)) is None
     assert merge_roles(state, replace(refused, budget=budget(10))) is None
+
+
+# Reasons
+
+STORAGE = Reason(Code.STORAGE)
+FAILED_LATELY = Reason(Code.SUMMARY_FAILED_LATELY)
+
+
+def test_each_reason_is_told_once_and_the_cause_first() -> None:
+    cause = Reason(Code.SUMMARISER_STATUS, "503")
+    assert joined((cause, FAILED_LATELY)) == "summariser_status_503, summary_failed_lately"
+    assert joined((STORAGE, STORAGE)) == "storage"
+
+
+def test_without_a_reason_none_is_told() -> None:
+    assert joined(()) is None
+
+
+def test_what_is_wrong_with_the_payload_comes_after_a_colon() -> None:
+    wrong = Reason(Code.TOOL_PAIR_SPLIT), Reason(Code.OVER_THE_LIMIT)
+    assert joined(wrong) == "tool_pair_split, over_the_limit"
+    assert joined((STORAGE, FAILED_LATELY, *wrong)) == (
+        "storage, summary_failed_lately: tool_pair_split, over_the_limit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (because(Code.SUMMARISER_STATUS, "500"), "summariser_status_500"),
+        (because(Code.SUMMARY_NOT_FINISHED, "length"), "summary_not_finished:length"),
+        (because(Code.FLOOR_EXCEEDS_LIMIT, "the instructions take 9"), "floor_exceeds_limit: the instructions take 9"),
+    ],
+)
+def test_a_detail_follows_its_code(reason: tuple[Reason, ...], text: str) -> None:
+    assert joined(reason) == text
+
+
+def test_each_code_has_a_meaning_of_its_own() -> None:
+    assert len({code.meaning for code in Code}) == len(Code)
+    assert set(Code) > PROBLEMS

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.tokens.estimate import Declarations, Tool
+from app.tokens.estimate import REPEATED_CHARACTERS, Declarations, Tool, functions_text
 
 
 def read_raw(members: bytes) -> Declarations:
@@ -56,3 +58,159 @@ def test_tools_with_a_number_beyond_all_bounds_are_kept_as_text(number: str) -> 
     declarations = read_raw(b'{"tools":%b}' % tools.encode())
     assert declarations.others == (tools,)
     assert not declarations.tools
+
+
+# Functions as TypeScript
+
+
+def written(parameters: Any, description: str = "") -> str:
+    """The one function, without the namespace around it."""
+    text = functions_text([Tool("f", description, parameters)])
+    return text.removeprefix("namespace functions {\n\n").removesuffix("\n\n} // namespace functions")
+
+
+def type_of(schema: Any, **root: Any) -> str:
+    """A property's type, in an object of one line."""
+    text = written({"properties": {"a": schema}, "required": ["a"], **root})
+    return text.removeprefix("type f = (_: { a: ").removesuffix(" }) => any;")
+
+
+def test_functions_stand_in_a_namespace_with_blank_lines_between() -> None:
+    assert functions_text([Tool("f", "", {}), Tool("g", "", {})]) == (
+        "namespace functions {\n\ntype f = () => any;\n\ntype g = () => any;\n\n} // namespace functions"
+    )
+
+
+def test_a_description_becomes_comment_lines_without_blank_ones_around() -> None:
+    assert written({}, "\n  Add up.\n\n    Args:\n  ") == "// Add up.\n//\n// Args:\ntype f = () => any;"
+
+
+def test_properties_without_comments_stand_on_one_line() -> None:
+    parameters = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]}
+    assert written(parameters) == "type f = (_: { a: string, b?: number }) => any;"
+
+
+def test_one_comment_puts_every_property_on_its_own_line() -> None:
+    properties = {"a": {"type": "string"}, "b": {"type": "boolean", "title": "Bee", "description": "Buzz\nbuzz"}}
+    assert written({"properties": properties, "required": ["a"]}) == (
+        "type f = (_: {\na: string,\n// Bee\n//\n// Buzz\n// buzz\nb?: boolean,\n}) => any;"
+    )
+
+
+def test_a_title_of_all_parameters_stands_before_their_brace() -> None:
+    parameters = {"title": "Args", "properties": {"a": {"type": "null"}}}
+    assert written(parameters) == "type f = (_: // Args\n{ a?: null }) => any;"
+
+
+def test_a_default_follows_the_comma_quoted_unless_it_is_one_of_an_enum() -> None:
+    properties = {
+        "a": {"type": "string", "default": "x"},
+        "b": {"enum": ["y", "z"], "default": "y"},
+        "c": {"type": "number", "default": 1},
+    }
+    assert written({"properties": properties}) == (
+        'type f = (_: {\na?: string, // default: "x"\n'
+        'b?: "y" | "z", // default: y\nc?: number, // default: 1\n}) => any;'
+    )
+
+
+def test_objects_inside_are_indented_once_they_need_several_lines() -> None:
+    inner = {"type": "object", "properties": {"b": {"type": "string", "description": "Bee"}}}
+    assert written({"properties": {"a": inner}}) == ("type f = (_: {\na?: {\n  // Bee\n  b?: string,\n},\n}) => any;")
+    outer = {"type": "object", "properties": {"a": inner}}
+    assert written({"properties": {"o": {"type": "array", "items": outer}}}) == (
+        "type f = (_: {\no?: {\n  a?: {\n    // Bee\n    b?: string,\n  },\n}[],\n}) => any;"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "string", "format": "date", "pattern": "x"}, "string"),
+        ({"type": "number"}, "number"),
+        ({"type": "odd"}, "any"),
+        ({}, "any"),
+        ({"type": "string", "enum": ["a", "\u00e9"]}, '"a" | "\u00e9"'),
+        ({"const": 5}, "5"),
+        ({"type": ["string", "null", "string"]}, "string | null"),
+        ({"type": [7]}, "any"),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, "string | number"),
+        ({"type": "array"}, "any[]"),
+        ({"type": "array", "items": {"type": "string"}}, "string[]"),
+        ({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}}, "(string | number)[]"),
+        ({"type": "array", "items": {"type": "object", "properties": {"k": {"enum": [1, 2]}}}}, "{ k?: 1 | 2 }[]"),
+        ({"type": "object"}, "object"),
+        ({"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}, "{ b: string }"),
+    ],
+)
+def test_types_are_those_of_typescript(schema: Any, expected: str) -> None:
+    assert type_of(schema) == expected
+
+
+def test_a_union_that_may_be_null_stands_an_option_a_line_with_formats() -> None:
+    options = [{"type": "string", "format": "date"}, {"type": "null"}, True]
+    assert written({"properties": {"a": {"anyOf": options}}}) == (
+        "type f = (_: {\na?: \n | string // format: date\n | null\n | any,\n}) => any;"
+    )
+
+
+def test_a_reference_is_written_in_place() -> None:
+    point = {"type": "object", "properties": {"x": {"type": "number"}}}
+    assert type_of({"$ref": "#/$defs/Point"}, **{"$defs": {"Point": point}}) == "{ x?: number }"
+    assert type_of({"$ref": "#/$defs/Missing/far"}) == "any"
+
+
+def test_a_reference_inside_itself_is_any() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/T"}, "right": {"$ref": "#/$defs/T"}}}
+    assert type_of({"$ref": "#/$defs/T"}, **{"$defs": {"T": tree}}) == "{ left?: any, right?: any }"
+
+
+def doubling(depth: int) -> dict[str, Any]:
+    """Each definition uses the next one twice: 2 ** depth types in a few hundred bytes."""
+    definitions: dict[str, Any] = {
+        f"d{i}": {"type": "object", "properties": {side: {"$ref": f"#/$defs/d{i + 1}"} for side in "ab"}}
+        for i in range(depth)
+    }
+    return {"$defs": definitions, "properties": {"a": {"$ref": "#/$defs/d0"}}}
+
+
+def test_definitions_that_double_are_cut_short() -> None:
+    assert len(written(doubling(38))) < 2 * REPEATED_CHARACTERS
+
+
+def test_lists_of_types_that_double_are_cut_short() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(38):
+        schema = {"type": ["array", "object"] * 50, "items": schema, "properties": {"a": schema}}
+    assert len(type_of(schema)) < 4 * REPEATED_CHARACTERS
+
+
+def test_deep_nesting_ends_in_any() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(5_000):
+        schema = {"type": "array", "items": schema}
+    assert type_of(schema).startswith("any[][]")
+    assert type_of({"const": schema}) == "any"
+
+
+TYPES = ["$ref", "enum", "const", "anyOf", "oneOf", "type", "items", "properties", "string", "array", "object"]
+OTHERS = ["$defs", "required", "title", "description", "default", "format", "#/$defs/a", "a", ""]
+SCHEMA_KEYS = st.sampled_from([*TYPES, *OTHERS])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | SCHEMA_KEYS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(SCHEMA_KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(SCHEMA_KEYS, JSON, max_size=6), st.text(max_size=20))
+def test_no_schema_is_too_odd(parameters: dict[str, Any], description: str) -> None:
+    assert written({**parameters, "properties": {"p": parameters}}, description).endswith(" => any;")
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", [], [[]], {"a": 1}, True])
+def test_whatever_is_of_the_wrong_type_is_passed_over(odd: Any) -> None:
+    keys = ("properties", "required", "title", "description", "enum", "anyOf", "type", "items", "$ref", "format")
+    for key in keys:
+        assert written({"properties": {"a": {"type": "object", key: odd}}}).startswith("type f = (_: {")
+        assert written({"properties": {"a": odd}, key: odd}).startswith("type f = (")

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import pytest
 import yaml
 
 from app import __version__
+from app.api import schema
 from app.cli.main import COMMANDS
+from app.compaction.decision import Status
 from app.conversation.reasons import Code
 from app.errors import StenoError
+from app.formats.requests import OPTIONS
+from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS, QUERY_KEYS
 from app.http.headers import FOR_OTHER_PROVIDERS, FOR_OTHER_PROVIDERS_PREFIX
 from app.settings import Settings, environment_name, every_setting
+from app.tokens.usage import CostGate
+from lab.benchmarks.costs import CHANGE, GROWTH, INSTRUCTIONS, SUMMARIES, SUMMARISED, TAIL, examples
 from lab.simulator import Simulator
+from scripts.build_docs import OUTSIDE, place
+from scripts.generate_settings import generated
 from tests.e2e import running
 from tests.e2e.histories import turns
 from tests.e2e.running import Steno
@@ -236,3 +246,141 @@ def test_routes_that_pages_name_exist() -> None:
         return {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in named} - known
 
     assert offences(unknown) == []
+
+
+# The wire: headers, members, statuses, codes
+
+STREAMS = Path(__file__).parents[2] / "docs" / "streams"
+INTERNAL = {"x-context-call"}
+"""On summary calls, to the provider."""
+
+
+def section(heading: str) -> str:
+    return re.split(r"^##+ ", REST.partition(f"## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def first_column(heading: str) -> set[str]:
+    """The words in code in the first cell of each row of the section's table, but for its head."""
+    rows = re.findall(r"^\| (`[^|]+?) +\|", section(heading).partition("|---|")[2], re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`([^`]+)`", row)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_headers_of_steno_that_pages_name_exist(page: Path) -> None:
+    named = set(re.findall(r"\b(x-context-[a-z-]*[a-z])", page.read_text()))
+    assert named <= schema.HEADERS.keys() | schema.PARAMETERS.keys() | INTERNAL
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_error_codes_and_reasons_that_pages_name_exist(page: Path) -> None:
+    known = {error.code for error in every_error()} | {shown(code).rstrip(". :") for code in Code}
+    named = re.findall(r"\b(?:codes?|error|reason|refused with \d+)\s+\(?`([a-z]+(?:_[a-z]+)+)`", page.read_text())
+    assert set(named) <= known
+
+
+def test_every_answer_header_is_listed_and_seen_in_a_recording() -> None:
+    assert first_column("Headers") == schema.HEADERS.keys()
+    answered = "".join(file.read_text().partition("\n\nHTTP/1.1 ")[2] for file in STREAMS.rglob("*.txt"))
+    seen = set(re.findall(r"^(x-context-[a-z-]+): ", answered, re.MULTILINE))
+    assert schema.HEADERS.keys() - seen == {"x-context-reason"}  # A stream that begins early has it in its events.
+    assert seen < schema.HEADERS.keys()
+
+
+def test_every_option_and_request_header_is_listed() -> None:
+    listed = section("Options of a request")
+    assert set(re.findall(r'"context": \{"(\w+)"', listed)) == set(OPTIONS)
+    assert set(re.findall(r"`(x-context-[a-z-]*[a-z])", listed)) == schema.PARAMETERS.keys()
+
+
+def test_every_status_is_listed() -> None:
+    assert first_column("Statuses") == {*get_args(Status), "pending", "bypassed"}
+
+
+def test_every_shape_is_listed() -> None:
+    assert first_column("Shapes") == set(EVENT_SHAPES)
+
+
+def test_members_stand_where_the_reference_says() -> None:
+    first = {"chat-completions": '"delta":{"role"', "messages": '"message_start"', "responses": '"response.created"'}
+    last = {
+        "chat-completions": '"finish_reason":"stop"',
+        "messages": '"message_delta"',
+        "responses": '"response.completed"',
+    }
+    for folder, mark in first.items():
+        frames = (STREAMS / folder / "full.txt").read_text().partition("\n\nHTTP/1.1 ")[2].split("\n\n")
+        told = [frame for frame in frames if '"context_status"' in frame]
+        assert [mark in told[0], last[folder] in told[1], len(told)] == [True, True, 2]
+        assert ['"context":{' in frame for frame in told] == [False, True]
+
+
+# The site: navigation, links and headings
+
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+SITE_PAGES = [*(ROOT / name for name in OUTSIDE), *DOCS]
+NAVIGATION = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+
+_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+_MARKS = re.compile(r"\[([^]]*)\]\([^)]*\)|[`*]")
+
+
+def pages_in(navigation: Any) -> Iterator[str]:
+    match navigation:
+        case str():
+            yield navigation
+        case dict():
+            yield from pages_in(list(navigation.values()))
+        case list():
+            for entry in navigation:
+                yield from pages_in(entry)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """What a code host makes of the headings: lower case, without marks and punctuation, with dashes for blanks."""
+    found: list[str] = []
+    for heading in re.findall(r"^#+ +(.+?) *$", _FENCE.sub("", page.read_text()), re.MULTILINE):
+        plain = _MARKS.sub(lambda match: match[1] or "", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
+    return set(found)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def test_every_page_is_in_the_navigation_and_nothing_else_is() -> None:
+    assert sorted(pages_in(NAVIGATION)) == sorted(place(name(page)) for page in SITE_PAGES)
+
+
+def test_links_with_an_anchor_lead_to_a_heading() -> None:
+    links = (
+        (page, target, anchor)
+        for page in SITE_PAGES
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", _FENCE.sub("", page.read_text()))
+    )
+    dead = (link for link in links if link[2] not in anchors(link[0].parent / link[1] if link[1] else link[0]))
+    assert [f"{name(page)}: {target}#{anchor}" for page, target, anchor in dead] == []
+
+
+def test_what_is_written_from_the_settings_is_not_stale() -> None:
+    """The sample file, the reference and the table of presets."""
+    for file, text in generated().items():
+        assert file.read_text() == text, f"{file.relative_to(ROOT)} is stale: `make generate` writes it anew"
+
+
+# Costs: the example on the page
+
+COSTS = (Path(__file__).parents[2] / "docs" / "costs.md").read_text()
+
+
+def test_the_table_of_examples_is_worked_out_from_the_list_prices() -> None:
+    assert "\n".join(examples()) in COSTS
+
+
+def test_the_example_is_the_one_that_is_worked_out() -> None:
+    for number in (INSTRUCTIONS, SUMMARISED, SUMMARIES, TAIL, CHANGE.freed, CHANGE.rewritten, GROWTH):
+        assert f"{number:,}" in COSTS
+    assert f"Steno expects {CHANGE.freed // (2 * GROWTH)} requests" in COSTS
+    assert f"It expects at least {CostGate().requests} requests." in COSTS

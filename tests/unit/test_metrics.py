@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+import pytest
+import yaml
 
 from app.compaction.chunks import Outcome
 from app.proxy.exchange import RequestRecord
@@ -115,3 +123,119 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
         assert not name.endswith(("_count", "_sum"))
         assert meaning.endswith(".")
     assert len(meanings) > 25
+
+
+# The dashboard and the alerts
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "config" / "grafana" / "steno.json").read_text())
+ALERTS = ROOT / "config" / "prometheus" / "alerts.yml"
+RULES: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+]
+OF_TARGETS = {"job", "instance"}
+"""Labels that Prometheus gives every series."""
+_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? \S+$", re.MULTILINE)
+
+
+def exposed_labels() -> dict[str, dict[str, set[str]]]:
+    """Each series' name with the values of its labels."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for name, labels in _SAMPLE.findall(Metrics().exposed().decode()):
+        for label, value in re.findall(r'(\w+)="([^"]*)"', labels):
+            found[name][label].add(value)
+        found[name].update({})
+    return {name: dict(labels) for name, labels in found.items()} | {"up": {}}
+
+
+KNOWN = exposed_labels()
+OPEN = {"version", "python"}
+"""Labels whose values are the installation's."""
+
+
+def plain(expression: str) -> str:
+    """Without Grafana's variables."""
+    return expression.replace("$__rate_interval", "5m").replace("$instance", ".*")
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    return (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
+
+
+TARGETS = [(panel["title"], target) for panel in panels() for target in panel["targets"]]
+EXPRESSIONS = [(title, plain(target["expr"])) for title, target in TARGETS] + [
+    (rule["alert"], rule["expr"]) for rule in RULES
+]
+
+
+def alternatives(pattern: str) -> set[str]:
+    """What it matches: `a|b`, or `a_(b|c)`."""
+    before, opened, rest = pattern.partition("(")
+    if not opened:
+        return set(pattern.split("|"))
+    inner, _, after = rest.partition(")")
+    return {f"{before}{each}{after}" for each in inner.split("|")}
+
+
+SELECTOR = re.compile(r"\b((?:steno|process|python)_\w+|up)\b(?:\{([^}]*)\})?(\[)?")
+MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+GROUPED = re.compile(r"\bby \(([^)]*)\)")
+
+
+def grouped(expression: str) -> set[str]:
+    return {label for labels in GROUPED.findall(expression) for label in labels.split(", ")}
+
+
+@pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
+def test_every_expression_asks_for_metrics_labels_and_values_that_there_are(title: str, expression: str) -> None:
+    selectors = SELECTOR.findall(expression)
+    assert selectors, title
+    labels = set(OF_TARGETS)
+    for metric, matchers, in_range in selectors:
+        assert metric in KNOWN, metric
+        assert bool(in_range) == metric.endswith(("_total", "_bucket", "_sum", "_count")), "counters by their growth"
+        own = KNOWN[metric]
+        labels |= own.keys()
+        for label, operator, value in MATCHER.findall(matchers):
+            assert label in own.keys() | OF_TARGETS, f"{metric} has no label {label}"
+            if label in OF_TARGETS | OPEN:
+                continue
+            wanted = alternatives(value) if operator in ("=~", "!~") else {value}
+            assert wanted <= own[label], f"{metric} is never {label}={value}"
+    assert grouped(expression) <= labels
+
+
+def test_every_metric_of_ours_is_on_the_dashboard_or_in_an_alert() -> None:
+    shown = {metric for _, expression in EXPRESSIONS for metric, *_ in SELECTOR.findall(expression)}
+    shown |= {name for name in KNOWN if name in str(DASHBOARD["templating"])}
+    bare = {re.sub("_(bucket|count|sum)$", "", name) for name in KNOWN if name.startswith("steno_")}
+    assert bare == {re.sub("_(bucket|count|sum)$", "", name) for name in shown if name.startswith("steno_")}
+
+
+def headings(page: Path) -> set[str]:
+    """As GitHub and the site link to them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_each_alert_says_who_how_bad_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"]["summary"].endswith(".")
+    path, _, section = rule["annotations"]["runbook"].partition("#")
+    assert section in headings(ROOT / path)
+    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= OF_TARGETS
+
+
+def test_there_is_a_section_for_each_alert_and_no_other() -> None:
+    alerts = (ROOT / "docs" / "metrics.md").read_text().partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^### (\w+)$", alerts, re.MULTILINE) == [rule["alert"] for rule in RULES]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian's package prometheus)")
+def test_promtool_takes_the_rules_and_every_expression_of_the_dashboard(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:number{number}", "expr": expr} for number, (_, expr) in enumerate(EXPRESSIONS)]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    for path in (ALERTS, tmp_path / "panels.yml"):
+        ended = subprocess.run(["promtool", "check", "rules", str(path)], capture_output=True, check=False, text=True)  # noqa: S603, S607
+        assert ended.returncode == 0, ended.stderr

@@ -1,16 +1,22 @@
 """What the summariser is shown, and how a summary stands in a payload."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 from msgspec.structs import replace
 
-from app.compaction.chunks import UserWords
+from app.compaction.chunks import Ending, SummaryAnswer, UserWords, objection, visible_text
 from app.compaction.prompts import (
     LONGEST_FAILURE,
+    SUMMARY_PROMPT,
     chunk_text,
     failed_results,
 )
 from app.conversation.messages import History
-from tests.unit.conversations import chunk, conversation, message, turns
+from app.formats.chat_completions.spec import SPEC
+from tests.unit.conversations import chunk, conversation, count, message, turns, words
 
 
 @pytest.mark.parametrize(
@@ -71,3 +77,61 @@ def test_the_latest_failures_are_listed_once_for_each_call_and_cut() -> None:
     lines = failed_results(History([calls, *results]), 8).splitlines()[3:]
     assert [line[:19] for line in lines] == [f"- tool_c{number - 10}: Error {number}" for number in range(12, 20)]
     assert {len(line) for line in lines} == {len("- tool_c1: ") + LONGEST_FAILURE}
+
+
+# Answers that become a chunk
+
+ASKED = f"{SUMMARY_PROMPT}\nUse at most 300 words."
+
+ANSWERS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gate.yaml").read_text("utf-8"))
+
+
+def judged(text: str, finish: str = "stop", *, calls: bool = False, at_most: int = 100, replaces: int = 1_000) -> str:
+    ending = Ending.CALLED if calls else SPEC.endings.get(finish, Ending.OTHER)
+    found = objection(SummaryAnswer(text, ending, finish), count(text), at_most, replaces, ASKED)
+    return found.text if found else "accepted"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        *ANSWERS["refused"],
+        (words(19), "summary_too_short"),
+        (words(126), "summary_too_long"),
+        ("Instructions: " + ASKED[:300], "summary_refused"),
+        ("<!DOCTYPE html>\n<title>502 Bad Gateway</title> " + words(110), "summariser_error_frame"),
+    ],
+)
+def test_bad_answers_are_refused_with_the_reason(text: str, reason: str) -> None:
+    assert judged(text.replace("{notes}", words(30)).replace("{asked}", ASKED)) == reason
+
+
+def test_a_summary_must_be_clearly_smaller_than_what_it_replaces() -> None:
+    assert judged(words(70), replaces=100) == "accepted"
+    assert judged(words(71), replaces=100) == "summary_not_smaller"
+
+
+def test_a_refusal_that_is_quoted_later_is_not_one() -> None:
+    assert judged("The user was told: I'm sorry, but I can't help with that. " + words(30)) == "accepted"
+
+
+def test_long_notes_that_begin_with_somebodys_regret_are_no_refusal() -> None:
+    assert judged("I'm sorry, I do not have my user id with me. " + words(100), at_most=200) == "accepted"
+
+
+@pytest.mark.parametrize("text", ANSWERS["taken"])
+def test_a_summary_may_speak_of_what_would_be_no_summary(text: str) -> None:
+    assert judged(text + words(30)) == "accepted"
+    assert visible_text(text) == text.strip()
+
+
+def test_what_stands_before_the_end_of_reasoning_is_no_part_of_the_summary() -> None:
+    assert visible_text("Okay, the user wants notes: a < b.\n</think>\n\nThe user asked.") == "The user asked."
+    assert visible_text("<think>Notes, then.</think>\n\nThe user asked.") == "The user asked."
+
+
+@pytest.mark.parametrize("asked", ["", "Summary"])
+def test_instructions_of_a_few_words_may_stand_in_a_summary(asked: str) -> None:
+    text = "Summary: the customer wants a refund for ORD-0001 by Friday, and the clerk has asked the warehouse for it."
+    answer = SummaryAnswer(text, Ending.FINISHED, "stop")
+    assert objection(answer, 30, 100, 1_000, asked) is None

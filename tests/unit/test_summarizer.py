@@ -1,5 +1,7 @@
 """Making the chunks of a compaction: what is asked for, in which order, and what becomes of each answer."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +13,7 @@ from app.compaction.plan import Plan, Span, SummaryOptions, is_shown, longest_wi
 from app.compaction.planning_state import Path, Strategy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
+from app.conversation.messages import Message
 from app.conversation.reasons import joined
 from tests.unit.conversations import (
     SETTINGS,
@@ -326,3 +329,44 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
         (1, 8, 15),
     ]
     assert [made.continued for made in compaction.made if made.level] == [True, True]  # One chunk is left over.
+
+
+# A summary of everything before the tail
+
+ROLLING = replace(SETTINGS, strategy="rolling")
+
+
+def holds(text: str, *messages: Message) -> list[bool]:
+    return [message.text in text for message in messages]
+
+
+def test_a_user_message_that_the_last_summary_carried_is_read_once_its_turn_is_over() -> None:
+    stored = chunk(TALK, 0, 8, carried=(6,))
+    effects, compaction = play(flow(stored=(stored,), settings=ROLLING), notes())
+    [request] = requests(effects)
+    assert holds(request.transcript, *TALK.transcript.messages[5:9]) == [False, True, False, True]
+    assert compaction.made[0].carried == ()
+
+
+# Failed results
+
+
+def failing_talk() -> Conversation:
+    failing = [
+        message("user", "try it " + "w " * 38),
+        message("assistant", calls=["c1"]),
+        message("tool", "Error: no such shelf", answers="c1"),
+        message("assistant", "It failed. " + "w " * 38),
+    ]
+    return conversation(*failing, *turns(10, size=40), QUESTION)
+
+
+def test_they_are_listed_once_however_often_the_summary_is_renewed() -> None:
+    talk = failing_talk()
+    listed = "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
+    stored = chunk(talk, 0, 8, text=f"what was tried{listed}")
+    settings = replace(ROLLING, failed_results=8)
+    effects, compaction = play(flow(talk, (stored,), settings), notes())
+    assert listed not in requests(effects)[0].transcript
+    assert "what was tried" in requests(effects)[0].transcript
+    assert compaction.made[0].text == notes().text + listed

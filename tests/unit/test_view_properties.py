@@ -1,24 +1,35 @@
-"""What holds for every conversation: random histories, grown turn by turn, branched, and compacted by the real flow."""
+"""Views: the least view that fits, and what holds for every history, compaction, branch and correction."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from random import Random
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Shares, Trigger, Window, background_budget, budget_for, most_without_summary
-from app.compaction.chunk_builder import ChunkBuilder
-from app.compaction.chunks import SummaryChunk
-from app.compaction.planning_state import build_view, paths
+from app.compaction.chunk_builder import EDITED, ChunkBuilder, addressed, corrected
+from app.compaction.chunks import SummaryChunk, UserWords
+from app.compaction.planning_state import Path, build_view, paths
 from app.compaction.verify import problems
-from app.compaction.view import Carried, Conversation, Summary, Verbatim, View, whole
+from app.compaction.view import (
+    Carried,
+    Conversation,
+    Summary,
+    Verbatim,
+    View,
+    turn_digests,
+    whole,
+)
 from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,
+    chunk,
     conversation,
     count,
     least_view,
@@ -26,10 +37,142 @@ from tests.unit.conversations import (
     notes,
     plan_compaction,
     play,
+    sure,
+    turns,
     widest_path,
     words,
 )
 from tests.unit.turns import TURNS, Turn
+
+SAID = [message("system", "rules here"), *turns(10, size=50), message("user", "last question now")]
+TALK = conversation(*SAID)
+"""Instructions of 2 tokens, 20 messages of 50 each, a last one of 3."""
+MADE = [chunk(TALK, 0, 4, continued=True), chunk(TALK, 4, 8, continued=True), chunk(TALK, 8, 12)]
+"""Chunks of one compaction."""
+FOLD = chunk(TALK, 0, 8, level=1, id="fold", tokens=5)
+
+
+def c(start: int, stop: int, **changes: object) -> SummaryChunk:
+    return chunk(TALK, start, stop, **changes)
+
+
+READ: dict[str, tuple[list[SummaryChunk], int, str | None]] = {
+    "of the views that fit the one that covers least is taken": ([c(0, 4), c(0, 8), c(0, 12)], 700, "c0-8"),
+    "a chunk made ahead does not move the prefix before the trigger": ([c(0, 4)], 2_000, ""),
+    "no more chunks than are needed": ([c(4, 8), c(0, 4), c(10, 12)], 830, "c0-4"),
+    "chunks join end to start": ([c(4, 8), c(0, 4), c(10, 12)], 700, "c0-4 c4-8"),
+    "at equal coverage fewer chunks win": ([c(0, 4), c(4, 8), c(0, 8, tokens=60)], 700, "c0-8"),
+    "also where the path of the fewer is found later": (
+        [c(0, 2), c(2, 4), c(4, 8), c(0, 6, tokens=60), c(6, 8)],
+        700,
+        "c0-6 c6-8",
+    ),
+    "at equal coverage and length the shorter summaries win": (
+        [c(0, 4, tokens=30), c(4, 8, tokens=30), c(0, 2, tokens=10), c(2, 8, tokens=10)],
+        700,
+        "c0-2 c2-8",
+    ),
+    "then the smaller ids": ([c(0, 4, id="b"), c(0, 4, id="a")], 850, "a"),
+    "a view never ends in a fold": ([FOLD], 700, None),
+    "a fold stands before another chunk": ([FOLD, c(8, 12)], 700, "fold c8-12"),
+    # One of them would bring the view under the trigger: then each of the others would break the prefix later.
+    "chunks of one compaction are used together": (MADE, 1_000, "c0-4 c4-8 c8-12"),
+    "chunks that were made alone are not": ([replace(MADE[0], continued=False), *MADE[1:]], 1_000, "c0-4"),
+    "a companion that failed is not waited for": (MADE[:2], 1_000, "c0-4 c4-8"),
+    "nor one of another branch": ([*MADE[:2], c(10, 12)], 1_000, "c0-4 c4-8"),
+    "nor a fold": ([MADE[0], c(4, 8, level=1, id="fold")], 1_000, "c0-4"),
+}
+
+
+@pytest.mark.parametrize(("stored", "line", "used"), READ.values(), ids=READ)
+def test_the_least_view_is_read_from_what_is_stored_in_any_order(
+    stored: list[SummaryChunk], line: int, used: str | None
+) -> None:
+    for order in (stored, stored[::-1]):
+        view = least_view(TALK, order, Trigger(line))
+        assert (view and " ".join(chunk.id for chunk in view.chunks)) == used
+
+
+def test_chunks_of_one_compaction_are_not_mixed_with_folds_of_another() -> None:
+    """Such a view would cover less than either, and give way to one of them a turn later."""
+    folds = [c(0, 2, level=1, id="f1", continued=True), c(2, 4, level=1, id="f2")]
+    later = [c(4, 10, level=1, id="f3"), c(10, 14)]
+    used = {tuple(c.id for c in path.chunks) for path in paths(TALK, [*MADE, *folds, *later])}
+    assert ("c0-4", "f3", "c10-14") not in used
+    assert ("f1", "f2", "f3", "c10-14") in used
+    assert ("f1", "f2", "c4-8", "c8-12") in used
+
+
+STEPS = [message("user", words(50)), message("assistant", calls=["a", "b"]), message("tool", "r", answers="a")]
+CUT = conversation(*STEPS, message("user", "next"))
+"""A client that cut parallel results once, and may send the rest in another branch."""
+FULL = conversation(*STEPS, message("tool", words(50), answers="b"), message("user", "next"))
+BRANCH = conversation(*SAID[:3], message("user", words(50, "edited")), *SAID[4:])
+APPLIES = {
+    "a chunk over what was edited": (BRANCH, c(0, 8), 700, False),
+    "a chunk before what was edited": (BRANCH, c(0, 2), 930, True),
+    "a chunk of another tenant": (conversation(*SAID, tenant="other"), c(0, 8), 700, False),
+    "other instructions": (conversation(message("system", "another date"), *SAID[1:]), c(0, 8), 700, True),
+    "the last unit": (TALK, c(0, 21), 700, False),
+    "all but the last unit": (TALK, c(0, 20), 700, True),
+    "a chunk of whole units": (CUT, chunk(CUT, 0, 3), 30, True),
+    "a chunk that ends inside a unit of this history": (FULL, chunk(CUT, 0, 3), 80, False),
+}
+
+
+@pytest.mark.parametrize(("talk", "made", "line", "applies"), APPLIES.values(), ids=APPLIES)
+def test_a_chunk_applies_where_the_history_begins_with_what_it_stands_for(
+    talk: Conversation, made: SummaryChunk, line: int, applies: bool
+) -> None:
+    assert (least_view(talk, [made], Trigger(line)) is not None) is applies
+
+
+def test_the_last_user_message_is_covered_only_where_it_is_carried() -> None:
+    agent = conversation(
+        *turns(2), message("user", "do it"), message("assistant", words(50, "step")), message("assistant", "more")
+    )
+    hidden, carried = chunk(agent, 0, 6), chunk(agent, 0, 6, carried=(4,))
+    assert least_view(agent, [hidden], Trigger(200)) is None
+    view = sure(least_view(agent, [carried], Trigger(200)))
+    assert view.parts == (Summary(carried), Carried(4), Verbatim(6, 7))
+    assert view.tokens == 20 + 2 + 1
+
+
+def test_the_floor_is_what_no_stage_may_touch() -> None:
+    """Instructions, tools and the last user message; the last unit can only be shortened, never summarised."""
+    assert (TALK.floor, TALK.whole_floor) == (2 + 3, 2 + 3)
+    agent = conversation(message("user", "do it"), message("assistant", "step one"), message("assistant", "b"), fixed=7)
+    assert (agent.floor, agent.whole_floor) == (7 + 2, 7 + 2 + 1)
+    alone = conversation(message("assistant", "hello there"))
+    assert (alone.floor, alone.whole_floor) == (0, 2)
+    empty = conversation(message("system", "rules"))
+    assert (empty.floor, whole(empty).parts) == (1, ())
+
+
+# Pins
+
+
+def pinned_talk(*positions: int) -> Conversation:
+    return conversation(*SAID).with_pins(positions)
+
+
+def test_copies_count_where_the_view_is_chosen() -> None:
+    """A view that fits only without them does not fit."""
+    talk = pinned_talk(1)
+    assert least_view(talk, [chunk(talk, 0, 8)], Trigger(674)) is None
+    assert sure(least_view(talk, [chunk(talk, 0, 8)], Trigger(675))).tokens == 675
+
+
+def test_without_signed_thinking_no_turn_is_looked_up() -> None:
+    assert turn_digests(TALK) == []
+
+
+def test_behind_a_summary_of_everything_nothing_stands() -> None:
+    everything = c(0, len(TALK.transcript))
+    assert build_view(TALK, Path((everything,), len(TALK.transcript), 20)).parts == (Summary(everything),)
+
+
+# Properties: random histories, grown turn by turn, branched and compacted
 
 # Small, so that a few turns are as many compactions: what a history costs grows with the square of its length.
 BUDGET = budget_for(Window(5_000, "config"), 500, Shares(floor_tokens=0, max_summary_tokens=128))
@@ -197,9 +340,9 @@ def test_a_branch_gets_no_chunk_that_was_not_made_from_its_own_messages(
     edited = [*original[:at], message(original[at].role, words(size, "edited")), *original[at + 1 :]]
     branch = conversation(message("system", "the rules"), *edited)
     view = least_view(branch, shelf.chunks, BUDGET.trigger)
-    for chunk in view.chunks if view else ():
-        assert chunk.last_index < at
-        assert chunk.from_digest in sent[-1].chain.positions
+    for used in view.chunks if view else ():
+        assert used.last_index < at
+        assert used.from_digest in sent[-1].chain.positions
 
 
 def _payload(talk: Conversation, view: View) -> list[bytes]:
@@ -214,3 +357,140 @@ def _payload(talk: Conversation, view: View) -> list[bytes]:
         elif isinstance(part, Carried):
             sent.append(messages[part.index].raw)
     return sent
+
+
+# Properties: summaries are corrected, deleted and made again between requests
+
+
+@dataclass
+class Chunks:
+    """A store of chunks, with one for each range."""
+
+    random: Random
+    stored: dict[object, SummaryChunk] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def view(self, talk: Conversation) -> View:
+        found = least_view(talk, self.stored.values(), BUDGET.trigger)
+        if found is None and (plan := plan_compaction(talk, self.stored.values(), BUDGET, IN_PARTS, "s")) is not None:
+            _, compaction = play(ChunkBuilder(talk, "c", plan, BUDGET, IN_PARTS, count), *[notes()] * 100)
+            for chunk in compaction.made:
+                self.stored.setdefault(place(chunk), chunk)
+                self.gone.discard(chunk.id)  # A model wrote the same text again.
+            found = least_view(talk, self.stored.values(), BUDGET.trigger)
+        return found or build_view(talk, widest_path(talk, self.stored.values()))
+
+    def correct(self) -> None:
+        if self.stored:
+            old = self.random.choice(list(self.stored.values()))
+            text = words(self.random.randint(5, 60), f"edit{len(self.gone)}")
+            self.delete([old])
+            self.stored[place(old)] = corrected(old, "c", count, text=text)
+
+    def delete_any(self) -> None:
+        self.delete(self.random.choices(list(self.stored.values()), k=1) if self.stored else [])
+
+    def delete(self, chunks: Iterable[SummaryChunk]) -> None:
+        gone = {chunk.id for chunk in chunks}
+        for stored in sorted(self.stored.values(), key=lambda each: each.level):
+            if not gone.isdisjoint(stored.children):
+                gone.add(stored.id)
+        self.gone |= gone
+        self.stored = {key: chunk for key, chunk in self.stored.items() if chunk.id not in gone}
+
+
+def place(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
+    return chunk.series, chunk.level, chunk.from_digest, chunk.through_digest
+
+
+OFTEN = 0.2
+FEWER = settings(max_examples=max(10, settings().max_examples // 2))
+"""Most of the time goes into compactions."""
+RANDOMS = st.randoms(use_true_random=False)
+
+
+@FEWER
+@given(histories(), RANDOMS)
+def test_every_view_is_whole_and_uses_nothing_that_was_corrected_or_deleted(
+    history: list[list[Message]], random: Random
+) -> None:
+    chunks = Chunks(random)
+    for talk in requests(history):
+        view = chunks.view(talk)
+        assert [fault for fault in problems(talk, view, BUDGET.limit) if fault != "over_the_limit"] == []
+        assert chunks.gone.isdisjoint(chunk.id for chunk in view.chunks)
+        if random.random() < OFTEN:
+            for act in random.choices([chunks.correct, chunks.delete_any], k=2):
+                act()
+
+
+@FEWER
+@given(histories(), RANDOMS)
+def test_a_correction_changes_the_payload_where_its_summary_stands_and_nowhere_else(
+    history: list[list[Message]], random: Random
+) -> None:
+    chunks = Chunks(random)
+    for talk in requests(history):
+        before = chunks.view(talk)
+        chunks.correct()
+        after = least_view(talk, chunks.stored.values(), BUDGET.trigger)
+        if after is None or [place(chunk) for chunk in after.chunks] != [place(chunk) for chunk in before.chunks]:
+            continue  # The new text is larger or smaller, and another coverage suffices.
+        changed = [one == other for one, other in zip(before.parts, after.parts, strict=True)]
+        assert changed.count(False) <= 1
+        if False in changed:
+            at = changed.index(False)
+            assert isinstance(before.parts[at], Summary)
+            assert _payload(talk, before)[: len(talk.instructions)] == _payload(talk, after)[: len(talk.instructions)]
+
+
+@FEWER
+@given(histories(), RANDOMS, st.integers(0, 30))
+def test_no_other_history_sees_a_correction_of_a_summary_that_is_not_its_own(
+    history: list[list[Message]], random: Random, at: int
+) -> None:
+    """A history that differs from a message on has no summary that stands for it."""
+    chunks, sent = Chunks(random), requests(history)
+    for talk in sent:
+        chunks.view(talk)
+    original = sent[-1].transcript.messages
+    at = min(at, len(original) - 1)
+    other = [*original[:at], message(original[at].role, words(9, "another")), *original[at + 1 :]]
+    branch = conversation(message("system", "the rules"), *other)
+    before = least_view(branch, chunks.stored.values(), BUDGET.trigger)
+    theirs = [chunk for chunk in chunks.stored.values() if chunk.last_index >= at]
+    chunks.delete(theirs)
+    chunks.stored |= {place(chunk): corrected(chunk, "c", count, text="another text") for chunk in theirs}
+    assert least_view(branch, chunks.stored.values(), BUDGET.trigger) == before
+
+
+# Correction of a chunk
+
+CORRECTED_TALK = conversation(*turns(8), message("user", "q"))
+WORDS = (UserWords(1, "Never push."),)
+OLD = addressed(replace(chunk(CORRECTED_TALK, 0, 4), values=("ORD-1",), user_words=WORDS, text="notes on ORD-1"))
+
+
+def correct(**members: object) -> SummaryChunk:
+    return corrected(OLD, "c", count, **members)  # type: ignore[arg-type]
+
+
+def test_a_correction_stands_for_the_same_messages() -> None:
+    new = correct(text="  other notes, longer than the old ones ")
+    assert (new.text, new.prompt_version) == ("other notes, longer than the old ones", EDITED)
+    assert (new.from_digest, new.through_digest, new.level) == (OLD.from_digest, OLD.through_digest, OLD.level)
+    assert (new.values, new.user_words, new.values_kept, new.conversation_id) == (OLD.values, OLD.user_words, 0.0, "c")
+    assert new.id != OLD.id
+    assert new.tokens > count(new.text)
+
+
+def test_values_and_user_words_are_corrected_beside_the_text() -> None:
+    new = correct(values=["ORD-2"], user_words=[])
+    assert (new.text, new.values, new.user_words, new.values_kept) == (OLD.text, ("ORD-2",), (), 0.0)
+    assert new.tokens < correct(values=["ORD-2"]).tokens
+    assert correct(values=[]).values_kept is None
+
+
+def test_members_that_change_nothing_leave_the_chunk_as_it_is() -> None:
+    assert correct() is OLD
+    assert correct(text=f" {OLD.text}\n", values=["ORD-1"], user_words=[*WORDS]) is OLD

@@ -1,4 +1,4 @@
-"""What the simulated provider refuses in each format, in which words, and what it takes."""
+"""The simulated provider: what it refuses in each format, what it counts, and how it summarises."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.compaction.prompts import LATER_NOTE
 from lab.simulator.chat_completions.format import ChatCompletions
+from lab.simulator.counting import Block, BreakpointCache, Cached
 from lab.simulator.format import Accepted, Format
 from lab.simulator.gemini.format import Gemini
 from lab.simulator.gemini.judge import DUMMIES
@@ -23,6 +27,7 @@ from lab.simulator.messages.binding import seal, whole_prefix
 from lab.simulator.messages.format import Messages
 from lab.simulator.messages.judge import check as check_messages
 from lab.simulator.refusals import Refused, refused_by
+from lab.simulator.replies import summarise, summary_of
 from lab.simulator.responses.format import Responses
 from lab.simulator.responses.items import CALLS, MEMBERS, OUTPUTS
 from lab.simulator.rules import Model, Rules
@@ -237,3 +242,92 @@ def test_newer_models_want_a_signature_with_the_first_call_of_each_step(contents
     refusal = refused_by(check_contents, {"contents": contents}, NEW)
     assert (refusal.message if refusal else "").startswith(message)
     assert bool(refusal) == bool(message)
+
+
+# Sizes and the prompt cache
+
+RULES = Rules(100)
+
+
+def one_each(text: str) -> int:
+    """A tokenizer whose tokens are words."""
+    return len(text.split())
+
+
+def user(words: int) -> dict[str, Any]:
+    return {"role": "user", "content": "word " * words}
+
+
+def read_with(reader: ChatCompletions, messages: list[Any], **arguments: Any) -> Accepted:
+    body = msgspec.json.encode({"model": "m", "messages": messages, **arguments})
+    return reader.read(Record(1, 0.0, "POST", reader.path, (), body, "chat"), RULES, lambda _: None)
+
+
+def refusal(messages: list[Any], **arguments: Any) -> Refused:
+    with pytest.raises(Refused) as caught:
+        read_with(ChatCompletions(one_each), messages, **arguments)
+    return caught.value
+
+
+def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> None:
+    assert read_with(ChatCompletions(one_each), [user(93)]).prompt_tokens == 100
+    refused = refusal([user(94)])
+    assert refused.body == {
+        "error": {
+            "message": "This model's maximum context length is 100 tokens. However, your messages resulted in "
+            "101 tokens. Please reduce the length of the messages.",
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+    }
+
+
+def test_requested_output_counts_against_the_window() -> None:
+    assert read_with(ChatCompletions(one_each), [user(43)], max_tokens=50).prompt_tokens == 50
+    assert refusal([user(43)], max_completion_tokens=51).message == (
+        "This model's maximum context length is 100 tokens. However, you requested 101 tokens (50 in the messages, "
+        "51 in the completion). Please reduce the length of the messages or completion."
+    )
+
+
+def blocks(*texts: str) -> list[Block]:
+    """Blocks of one token each; `*` behind a text marks it."""
+    return [Block(text.rstrip("*").encode(), 1, text.endswith("*")) for text in texts]
+
+
+def test_an_entry_is_found_where_a_mark_stood_and_as_many_blocks_back_as_are_looked_at() -> None:
+    cache = BreakpointCache(lookback=3)
+    assert cache.look_up(blocks("a", "b*", "c")) == Cached(read=0, written=2)
+    assert cache.look_up(blocks("a", "b", "c*")) == Cached(read=2, written=1), "two blocks back"
+    assert cache.look_up(blocks("a", "x*", "c")) == Cached(read=0, written=2), "no part of an entry is found"
+    assert cache.look_up(blocks("a", "b", "c", "d", "e", "f*")) == Cached(read=0, written=6), "three blocks back"
+    assert cache.look_up(blocks("a", "b", "c")) == Cached(read=0, written=0), "nothing is marked"
+
+
+# Summaries
+
+CONVERSATION = [
+    {"role": "system", "content": "Answer politely."},
+    {
+        "role": "user",
+        "content": "[Notes on messages 1 to 14:]\n<notes ceef80d2>\nHer cat is Miso.\n</notes ceef80d2>\n"
+        "[Exact values from these messages:]\n<values ceef80d2>\norder ORD-0007\n</values ceef80d2>\n",
+    },
+    {"role": "user", "content": "Where is order ORD-0008? I need it before Friday, really."},
+    {"role": "assistant", "content": "It left the depot on Monday. It should arrive tomorrow."},
+]
+
+
+def test_of_a_conversation_with_earlier_notes_the_messages_after_them_are_summarised() -> None:
+    order = {"role": "user", "content": f"Write notes on the conversation above.\n{LATER_NOTE}"}
+    assert summary_of([*CONVERSATION, order], 400, None, len) == (
+        "Where is order ORD-0008?\nIt left the depot on Monday."
+    )
+
+
+@given(st.text(alphabet="ab1. \n@-", max_size=300), st.integers(min_value=1, max_value=60))
+def test_summary_stays_within_its_words_and_half_of_the_text(text: str, words: int) -> None:
+    summary = summarise(text, words)
+    assert len(summary.split()) <= max(1, min(words, len(text.split()) // 2))
+    assert summary == summarise(text, words)

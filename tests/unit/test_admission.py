@@ -1,10 +1,12 @@
-"""Which names Steno answers to, and which pages may call it."""
+"""Admission: the host names that Steno answers to, the pages that may call it, and loops of Stenos."""
+
+from __future__ import annotations
 
 import pytest
 
-from app.errors import HostNotAllowed, InvalidRequest, OriginNotAllowed
-from app.http.admission import HostPolicy, authority_of
-from app.http.headers import Headers
+from app.errors import HostNotAllowed, InvalidRequest, LoopDetected, OriginNotAllowed
+from app.http.admission import MOST_HOPS, HostPolicy, authority_of, check_hops
+from app.http.headers import HOPS, Headers, hops_in, new_instance, with_hop
 
 POLICY = HostPolicy("127.0.0.1")
 HERE = "localhost:8080"
@@ -161,3 +163,38 @@ def test_what_a_browser_loads_for_another_site_names_no_page_and_is_refused() ->
         )
     assert POLICY.check_origin([], HERE, stored=False) is None
     assert HostPolicy("127.0.0.1", origins=["*"]).check_origin([cross], HERE, stored=False) is None
+
+
+# Loops
+
+OURS, THEIRS = b"00112233aabbccdd", b"0123456789abcdef"
+
+
+def test_every_steno_adds_its_own_name_after_those_before_it() -> None:
+    sent = with_hop(with_hop([(b"x-a", b"1")], THEIRS), OURS)
+    assert sent == [(b"x-a", b"1"), (HOPS, THEIRS + b", " + OURS)]
+    assert hops_in(sent) == [THEIRS, OURS]
+
+
+def test_a_request_is_refused_by_whom_it_passed_before_and_by_nobody_else() -> None:
+    for headers in ([], [(HOPS, THEIRS)], [(HOPS, THEIRS), (HOPS, new_instance())]):
+        check_hops(headers, OURS)
+    for headers in ([(HOPS, OURS)], [(HOPS, OURS + b"," + THEIRS)], [(HOPS, THEIRS), (HOPS, b" " + OURS + b" ")]):
+        with pytest.raises(LoopDetected, match="the base_url of an upstream leads back here") as refused:
+            check_hops(headers, OURS)
+        assert (refused.value.status, refused.value.repeatable) == (508, False)
+
+
+def test_a_row_of_stenos_has_an_end() -> None:
+    """A circle through a balancer passes another replica each time."""
+    headers: list[tuple[bytes, bytes]] = []
+    for _ in range(MOST_HOPS):
+        headers = with_hop(headers, new_instance())
+    check_hops(headers, OURS)
+    with pytest.raises(LoopDetected, match="at most 16"):
+        check_hops(with_hop(headers, THEIRS), OURS)
+
+
+@pytest.mark.parametrize("made_up", [b"", b",,", b"x" * 16, THEIRS + b"0", b"ABCDEF0123456789", b"\xff" * 16, b"a b"])
+def test_what_names_no_instance_goes_no_further(made_up: bytes) -> None:
+    assert with_hop([(HOPS, made_up)], OURS) == [(HOPS, OURS)]

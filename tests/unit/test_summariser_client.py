@@ -1,10 +1,10 @@
-"""How a model wants to be asked, and whether it works: what one tenant's calls tell does not bind the others."""
+"""Summary calls: parameters that a provider refuses, and tenants that learn for themselves."""
 
 from __future__ import annotations
 
 import json
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,8 +12,67 @@ from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import TAUGHT_SECONDS, Route, Summariser
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.http.upstream import Upstream
 from tests.unit.providers import Answer, MockedUpstream, answer
-from tests.unit.test_summariser_refusals import CHAT, DONE, FIRST
+
+if TYPE_CHECKING:
+    from app.telemetry.traces import Tracer
+
+CHAT = "/v1/chat/completions"
+DONE = b'data: {"choices":[{"delta":{"content":"Notes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+FIRST = {"model", "messages", "max_tokens", "stream", "stream_options"}
+FIRST_OF_REASONING = FIRST - {"max_tokens"} | {"max_completion_tokens", "reasoning_effort"}
+
+
+async def ask_once(upstream: Upstream, model: str = "m", tracer: Tracer | None = None) -> SummaryAnswer | Failure:
+    request = summary_request("Do.", "said", 300, 300)
+    return await Summariser(5.0, {}, tracer=tracer).ask(
+        request, [Route(model, upstream, CHAT_COMPLETIONS.summaries, [])], None, monotonic() + 10.0, "t"
+    )
+
+
+def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:
+    return [json.loads(body) for _, _, body in upstream.asked]
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "refusal", "without", "instead"),
+    [
+        (
+            "o3",
+            400,
+            {"error": {"message": "Unrecognized request argument supplied: max_completion_tokens"}},
+            "max_completion_tokens",
+            {"max_tokens": 8_492},
+        ),
+        ("o3", 400, {"error": {"message": "property 'reasoning_effort' is unsupported"}}, "reasoning_effort", {}),
+        (
+            "m",
+            422,
+            {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"],
+                         "msg": "Extra inputs are not permitted", "input": {"include_usage": True}}]},
+            "stream_options",
+            {},
+        ),
+    ],
+)  # fmt: skip
+async def test_what_a_provider_does_not_know_is_left_out(
+    model: str,
+    status: int,
+    refusal: dict[str, Any],
+    without: str,
+    instead: dict[str, Any],
+) -> None:
+    refused = answer(status, json.dumps(refusal).encode())
+    answers = iter([refused, answer(200, DONE, content_type="text/event-stream")])
+    upstream = MockedUpstream({CHAT: lambda *_: next(answers)})
+    assert isinstance(await ask_once(upstream, model), SummaryAnswer)
+    first, second = sent(upstream)
+    assert first.keys() == (FIRST_OF_REASONING if model == "o3" else FIRST)
+    assert second == {name: first[name] for name in first if name != without} | instead
+
+
+# Tenants
 
 QUOTING = b'{"error":{"message":"No: \'use max_completion_tokens, not stream_options\' is against the rules."}}'
 """A refusal in the words of the transcript it is about."""
