@@ -18,11 +18,12 @@ from app.store.calibrations import read_models_used, read_own_calibrations
 from app.store.conversations import search_conversations
 from app.store.histories import find_titles
 from app.store.tables import Paging
-from app.store.usage import add_sums, read_overview
+from app.store.usage import add_sums, read_periods, read_report
 
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days"}
 FATES = ("full", "summarized", "trimmed", "bypassed")
 MOST_CALIBRATIONS = 30
+MOST_MODELS = 20
 PER_PAGE = 50
 STATUSES = get_args(Status)
 SORTED_BY = {
@@ -41,9 +42,11 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = 1) -> Response:
     """Show the usage of the latest `days` days: by day, or by hour for a single day."""
-    usage = await visit.find(read_overview, days)
-    periods = {start: [each for each in usage.periods if each.start == start] for start in _starts(days)}
-    sums = _sums(usage.periods)
+    starts, size = _starts(days), timedelta(hours=1) if days == 1 else timedelta(days=1)
+    begin, end = (round(time.timestamp() * 1_000) for time in (starts[0], starts[-1] + size))
+    usage = await visit.find(read_periods, begin, round(size.total_seconds() * 1_000))
+    periods = {start: [each for each in usage if each.start == start] for start in starts}
+    sums = _sums(usage)
     calibrations = await visit.find(read_own_calibrations, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
@@ -57,7 +60,7 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
         fates=[_fates(_named(start, days), parts) for start, parts in periods.items()],
         kinds=(*FATES, "failed"),
         table=[(start, totals_of(_sums(parts))) for start, parts in reversed(periods.items()) if parts],
-        models=usage.models,
+        models=(await visit.find(read_report, begin, end, by="model")).groups[:MOST_MODELS],
         calibrations=[_calibration(visit, stored) for stored in calibrations.data],
         others_exist=await visit.others_exist(),
     )

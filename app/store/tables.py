@@ -55,7 +55,6 @@ from app.store.engine import UnknownCursor
 T = TypeVar("T")
 
 DAY_MS = 86_400_000
-HOUR_MS = DAY_MS // 24
 
 
 class now_ms(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is

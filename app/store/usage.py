@@ -6,7 +6,7 @@ Records are never changed. The cost of a call is stored with its record, because
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -15,14 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import (
     DAY_MS,
-    HOUR_MS,
     Page,
     Paging,
     insert_into,
     moment,
     now_ms,
     owned,
-    read_once,
     read_page,
     usage_records,
 )
@@ -30,7 +28,6 @@ from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, Summar
 
 MOST_GROUPS = 400
 """Most days or models in one report. If there are more models, the report has those with the most prompt tokens."""
-MOST_MODELS = 20
 
 Grouping = Literal["day", "model"]
 
@@ -186,14 +183,6 @@ class PeriodUsage(Struct, frozen=True):
     sums: UsageSum
 
 
-class UsageOverview(Struct, frozen=True):
-    """A tenant's usage in the last days, for the inspector. `models` are ordered by prompt tokens, the most first."""
-
-    periods: Sequence[PeriodUsage]
-    """Days with calls, or hours with calls of one day, in order of time."""
-    models: Sequence[UsageGroup]
-
-
 async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
     """Store records. Idempotent; needs a transaction."""
     if not records:
@@ -225,7 +214,7 @@ async def read_report(
     within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
     if model is not None:
         within.append(table.model == model)
-    groups: Sequence[UsageGroup] = () if by is None else await _groups(connection, within, by, MOST_GROUPS + 1)
+    groups: Sequence[UsageGroup] = () if by is None else await _groups(connection, within, by)
     has_more = len(groups) > MOST_GROUPS
     if groups and not has_more:
         parts = [each.sums for each in groups]
@@ -236,35 +225,30 @@ async def read_report(
     return UsageReport(sums, groups[:MOST_GROUPS], has_more)
 
 
-async def read_overview(connection: AsyncConnection, tenant: str, days: int) -> UsageOverview:
-    """Return a tenant's usage of the last `days` UTC days, with today; if `days` is 1, of the last 24 hours by hour."""
-    table, (number, size) = usage_records.c, (24, HOUR_MS) if days == 1 else (days, DAY_MS)
-    current = read_once(now_ms() - now_ms() % size)
-    within = [table.tenant == tenant, table.created_at >= current - (number - 1) * size]
+async def read_periods(connection: AsyncConnection, tenant: str, since_ms: int, size_ms: int) -> list[PeriodUsage]:
+    """Add up a tenant's records since a time by period of `size_ms` milliseconds (hours or days of UTC), purpose and
+    context status, in order of time."""
+    table = usage_records.c
     key: list[ColumnElement[Any]] = [literal_column(name) for name in ("period", "purpose", "context_status")]
-    period = (table.created_at // size).label("period")
-    statement = select(period, table.purpose, table.context_status, *_SUMS).where(*within)
-    found = await connection.execute(statement.group_by(*key).order_by(*key))
-    return UsageOverview(
-        [PeriodUsage(moment(row.period * size), row.purpose, row.context_status, _sum_in(row)) for row in found],
-        await _groups(connection, within, "model", MOST_MODELS),
-    )
+    statement = select((table.created_at // size_ms).label("period"), table.purpose, table.context_status, *_SUMS)
+    own = table.tenant == tenant, table.created_at >= since_ms
+    rows = await connection.execute(statement.where(*own).group_by(*key).order_by(*key))
+    return [PeriodUsage(moment(row.period * size_ms), row.purpose, row.context_status, _sum_in(row)) for row in rows]
 
 
-async def _groups(
-    connection: AsyncConnection, within: Sequence[ColumnElement[bool]], by: Grouping, most: int
-) -> list[UsageGroup]:
+async def _groups(connection: AsyncConnection, within: Sequence[ColumnElement[bool]], by: Grouping) -> list[UsageGroup]:
+    """Return at most `MOST_GROUPS` groups, and one more if there are more."""
     key = _DAY if by == "day" else literal_column("model")
     prompts = func.sum(func.sum(usage_records.c.prompt_tokens)).over(partition_by=key)
     first = key if by == "day" else prompts.desc().nulls_last()
     grouped = _sums_by_purpose(_DAY_OF_RECORD if by == "day" else usage_records.c.model)
     # A group has at most two rows: answers and summaries.
-    statement = grouped.where(*within).group_by(_FOR_ANSWERS, key).order_by(first, key).limit(2 * most)
+    statement = grouped.where(*within).group_by(_FOR_ANSWERS, key).order_by(first, key).limit(2 * MOST_GROUPS + 2)
     rows: dict[Any, list[Row[Any]]] = {}
     for row in await connection.execute(statement):
         rows.setdefault(getattr(row, by), []).append(row)
-    groups = [UsageGroup(_name(key), _sums_in(of_group)) for key, of_group in rows.items()]
-    return groups[:most]
+    names = {key: moment(key * DAY_MS).date().isoformat() if by == "day" else key for key in rows}
+    return [UsageGroup(names[key], _sums_in(of_group)) for key, of_group in rows.items()][: MOST_GROUPS + 1]
 
 
 def _sums_by_purpose(*columns: ColumnElement[Any]) -> Select[Any]:
@@ -322,14 +306,6 @@ _REQUESTS = func.count(distinct(usage_records.c.request_id)).label("requests")
 _FOR_ANSWERS: ColumnElement[bool] = literal_column("for_answers")
 _DAY: ColumnElement[int] = literal_column("day")
 _DAY_OF_RECORD = (usage_records.c.created_at // DAY_MS).label("day")
-
-
-def _date(day: int) -> date:
-    return moment(day * DAY_MS).date()
-
-
-def _name(key: str | int) -> str:
-    return key if isinstance(key, str) else _date(key).isoformat()
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from sqlalchemy import update
 from app.store import Store, UsageRecord, UsageReport, UsageSum
 from app.store import usage as reports
 from app.store.tables import Paging, usage_records
-from app.store.usage import add_sums, read_overview, read_records, read_report
+from app.store.usage import add_sums, read_periods, read_records, read_report
 from app.tokens.usage import DecisionRecord, Tokens
 from tests.integration.examples import STRANGER, TENANT
 from tests.integration.test_usage import PRICE, record
@@ -119,30 +119,24 @@ async def write(store: Store, records: Sequence[UsageRecord]) -> None:
     await store.flush()
 
 
-async def test_the_overview_has_days_by_purpose_and_context_status_and_models(store: Store) -> None:
-    await write(store, [priced(number) for number in range(10)])
-    summary = replace(priced(10), purpose="summary", context_status=None)
-    await write(store, [summary, replace(priced(11), status=500, cost=None)])
-    await put(store, NOON)
-    found = await store.rest(read_overview, TENANT, 7)
-    assert {(each.purpose, each.context_status): each.sums.calls for each in found.periods} == {
-        ("message", "full"): 5,
-        ("message", "summarized"): 6,
-        ("summary", None): 1,
-    }
-    sums = add_sums(each.sums for each in found.periods)
-    assert (sums.prompt, sums.failed, sums.priced) == (sum(100 + number for number in range(12)), 1, 11)
-    assert [(each.key, each.sums.messages.calls) for each in found.models] == [("gpt-4o-mini", 6), ("gpt-4o", 5)]
-
-
-async def test_the_overview_of_one_day_has_the_hours_of_the_last_24(store: Store) -> None:
-    await write(store, [priced(number) for number in range(3)])
-    (hour,) = {each.start for each in (await store.rest(read_overview, TENANT, 1)).periods}
-    now = int(hour.timestamp() * 1000) + DAY // 48
-    for back in (DAY - DAY // 24, DAY):
-        await put(store, now - back)
-    periods = (await store.rest(read_overview, TENANT, 1)).periods
-    assert {each.start for each in periods} == {hour, hour - timedelta(hours=23)}
+async def test_periods_are_told_by_purpose_and_context_status(store: Store) -> None:
+    for at in (NOON - 1, NOON, NOON, NOON + DAY // 24):
+        await put(store, at, context_status="full")
+    await put(store, NOON, context_status="summarized", status=500)
+    await put(store, NOON, purpose="summary", context_status=None)
+    await put(store, NOON, tenant=STRANGER)
+    found = await store.rest(read_periods, TENANT, NOON, DAY // 24)
+    assert [
+        (round(1_000 * each.start.timestamp()) - NOON, each.purpose, each.context_status, each.sums.calls)
+        for each in sorted(found, key=lambda each: (each.start, each.purpose, each.context_status or ""))
+    ] == [
+        (0, "message", "full", 2),
+        (0, "message", "summarized", 1),
+        (0, "summary", None, 1),
+        (DAY // 24, "message", "full", 1),
+    ]
+    (day,) = {each.start for each in await store.rest(read_periods, TENANT, NOON, DAY)}
+    assert day == datetime(2024, 10, 4, tzinfo=UTC)
 
 
 async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in_all(store: Store) -> None:
@@ -160,13 +154,13 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
     large = [each for each in records if each.is_too_large]
     assert large == records[1:9], "of the first one nothing was left out"
 
-    found = await store.rest(read_overview, TENANT, 7)
-    assert sum(each.sums.saved_cost or 0.0 for each in found.models) == expected
-    assert next(each.sums.saved_cost for each in found.models if each.key == "summariser") == -0.25
+    periods = await store.rest(read_periods, TENANT, 0, DAY)
     told = await store.rest(read_report, TENANT, 0, 1 << 50, by="model")
+    assert sum(each.sums.saved_cost or 0.0 for each in told.groups) == expected
+    assert next(each.sums.saved_cost for each in told.groups if each.key == "summariser") == -0.25
     pages = [await store.rest(read_records, TENANT, f"c{name}", Paging(1, order="desc")) for name in range(3)]
     in_parts = (
-        [each.sums for each in found.periods],
+        [each.sums for each in periods],
         [told.sums.messages, told.sums.summaries],
         [part for group in told.groups for part in (group.sums.messages, group.sums.summaries)],
         [part for page in pages for part in (page.sums.messages, page.sums.summaries)],
