@@ -16,8 +16,7 @@ from fastapi.responses import Response
 
 from app.compaction.budget import Window
 from app.inspector.visits import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
-from app.providers.model_listings import ListingRefused, ModelListing
-from app.providers.providers import Provider
+from app.providers.providers import Provider, judge_upstream
 from app.proxy.router import LISTENER
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
@@ -74,31 +73,17 @@ def _findings(visit: Visit) -> list[Finding]:
 
 
 def _upstream(provider: Provider) -> dict[str, str]:
-    state, text = _state(provider)
+    outcome = provider.windows.listings.latest_outcome
+    found = judge_upstream(provider, outcome, provider.settings.api_key_env) if outcome else None
     return {
         "name": provider.name,
         "base_url": provider.settings.base_url,
         "formats": ", ".join(each.name.replace("_", " ") for each in provider.formats),
         # Path of a client's base URL for this upstream.
         "path": "/v1" if provider.name == DEFAULT_UPSTREAM else f"/u/{provider.name}/v1",
-        "state": state,
-        "text": text,
+        "state": found.state if found else "unknown",
+        "text": found.text if found else "not asked for its models",
     }
-
-
-def _state(provider: Provider) -> tuple[str, str]:
-    """Return an upstream's state and its description, by its latest answer to a request for its models."""
-    match provider.windows.listings.latest_outcome:
-        case None:
-            return "unknown", "not asked for its models"
-        case ModelListing(models=models):
-            return "ok", f"lists {len(models)} models" if models else "answers, lists no models"
-        case ListingRefused(wants_key=True):
-            return "ok", "answers; lists its models to keys only"
-        case ListingRefused(status=status):
-            return "warning", f"answers with status {status} to the question for its models"
-        case error:
-            return "problem", error.message
 
 
 async def _windows(visit: Visit) -> list[tuple[str, str, Window]]:

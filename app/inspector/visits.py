@@ -42,7 +42,7 @@ from app.proxy.router import LISTENER
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
-from app.store.conversations import has_other_tenants, is_tenant, latest_tenant, read_tenants
+from app.store.conversations import has_other_tenants, is_tenant, read_tenants
 from app.store.store import P, Query, T
 
 COOKIE = "steno_inspector"
@@ -272,9 +272,9 @@ async def visit_of(request: Request, inspector: TheInspector) -> Visit:
         raise SignInNeeded
     session, is_new = found
     if session.operator and not session.tenant:
-        latest = await inspector.services.store.rest(latest_tenant)
-        if latest is not None:
-            session, is_new = replace(session, tenant=latest), True
+        tenants = await inspector.services.store.rest(read_tenants)
+        if tenants:
+            session, is_new = replace(session, tenant=tenants[0].id), True
     return Visit(inspector, request, session, is_new)
 
 

@@ -58,8 +58,7 @@ class Calibrations:
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
         """Why the latest sample was rejected; None if it was not."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
-        self._unstored = 0
-        """Number of samples that wait or are being stored. If storing fails, they wait again."""
+        """Samples that are not stored yet, those of a flush under way included."""
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._refreshed_at: float | None = None
@@ -93,9 +92,8 @@ class Calibrations:
         if after.note and after.note != before.note:
             line = after.line
             log.warning("calibration", model=key.model, note=after.note, ratio=line.ratio, offset=line.offset)
-        if self._unstored < MOST_WAITING:
+        if sum(map(len, self._waiting.values())) < MOST_WAITING:
             self._waiting.setdefault(key, []).append(sample)
-            self._unstored += 1
 
     async def start(self) -> None:
         """Load the stored calibrations, for at most a second. Then exchange samples in the background."""
@@ -115,7 +113,7 @@ class Calibrations:
     async def flush(self) -> None:
         """Store the waiting samples. If the database cannot be reached, raise, and keep the samples."""
         async with self._flushing:
-            flushed, self._waiting = self._waiting, {}
+            flushed = {key: tuple(samples) for key, samples in self._waiting.items()}
             if not flushed:
                 return
             learnt: Mapping[CalibrationKey, Calibration] = {}
@@ -124,12 +122,10 @@ class Calibrations:
             except StatementRefused as error:
                 if (times := self._throttle.count("refused")) is not None:
                     log.warning("samples not stored", reason=error.reason, times=times)
-            except Exception:
-                for key, samples in self._waiting.items():
-                    flushed.setdefault(key, []).extend(samples)
-                self._waiting = flushed
-                raise
-            self._unstored -= sum(map(len, flushed.values()))
+            for key, samples in flushed.items():
+                del self._waiting[key][: len(samples)]
+                if not self._waiting[key]:
+                    del self._waiting[key]
             for key, calibration in learnt.items():
                 self._adopt(key, calibration)
 
@@ -137,7 +133,7 @@ class Calibrations:
         """Drop the tenant's samples and calibrations from memory. Wait first for a flush under way."""
         async with self._flushing:
             for key in [key for key in self._waiting if key.tenant == tenant]:
-                self._unstored -= len(self._waiting.pop(key))
+                del self._waiting[key]
             for key in [*self._of_tenant.get(tenant, ())]:
                 self._forget(key)
 

@@ -373,12 +373,6 @@ def _read_cursor(after: str) -> tuple[int, str]:
     return int(key), id_
 
 
-async def latest_tenant(connection: AsyncConnection) -> str | None:
-    """Return the tenant with the most recent request: the first of `read_tenants`."""
-    table = conversations.c
-    return await connection.scalar(select(table.tenant).order_by(table.updated_at.desc(), table.tenant).limit(1))
-
-
 async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
     found = await connection.scalar(select(conversations.c.id).where(conversations.c.tenant == tenant).limit(1))
     return found is not None

@@ -251,10 +251,6 @@ def read_url(url: str) -> Address:
         case "postgres" | "postgresql" | "postgresql+asyncpg":
             # asyncpg parses the URL itself. SQLAlchemy's option `ssl` is called `sslmode` there.
             options = {"sslmode" if name == "ssl" else name: value for name, value in parse_qsl(parts.query)}
-            if "direct" in options:
-                raise DatabaseURLError(
-                    "Steno needs no way past a pooler any more: take ?direct= out of the database URL."
-                )
             prepares = options.pop("prepared_statement_cache_size", "") != "0"
             query = f"?{urlencode(options)}" if options else ""
             return Address("postgresql", f"postgresql://{parts.netloc}{parts.path}{query}", None, shown, prepares)
