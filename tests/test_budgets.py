@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_095,
+    "app": 39_044,
     "app/cli": 1_707,
     "app/compaction": 9_373,
     "app/conversation": 1_941,
     "app/http": 2_672,
-    "app/inspector": 1_950,
-    "app/providers": 1_574,
+    "app/inspector": 1_938,
+    "app/providers": 1_570,
     "app/proxy": 2_716,
     "app/api": 2_057,
     "app/runtime": 518,
     "app/settings": 1_609,
-    "app/store": 3_936,
+    "app/store": 3_901,
     "app/telemetry": 475,
     "app/tokens": 1_982,
     "app/formats": 6_282,
-    "tests": 49_299,
+    "tests": 49_292,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""
