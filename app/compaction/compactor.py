@@ -50,7 +50,7 @@ from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.runtime.bounded import Erased
-from app.runtime.tasks import SingleFlight, Work
+from app.runtime.tasks import Work
 from app.store import StoreUnavailable
 from app.tokens.usage import COMMON_PRICE, rates_of
 
@@ -447,7 +447,6 @@ class Compactor(LeasedCompaction):
     recall_index: RecallIndexCache
     refused_shapes: CompactionBackoff = field(default_factory=partial(CompactionBackoff, tolerated=0))
     breaker: HistoryBreaker = field(default_factory=HistoryBreaker)
-    reading: SingleFlight[Stored] = field(default_factory=SingleFlight)
     is_dry_run: ClassVar[bool] = False
 
     def for_request(
@@ -468,26 +467,17 @@ class Compactor(LeasedCompaction):
         chain, history = conversation.chain, conversation.history
         # Only tool results and media are masked.
         masks = policy.mask.key if policy.mask and (history.holds_answers or history.holds_media) else None
-        series, bind = request.series if policy.summarises else None, not self.is_dry_run
-
-        async def read() -> Stored:
-            stored = await self.store.read_prefix(
-                *request.conversation_key,
-                chain.digests,
-                conversation.cut_digests,
-                series=series,
-                masks=masks,
-                bind=bind,
-            )
-            boundaries = (
-                MaskBoundary(chain.positions[digest], chain.positions[start]) for digest, start in stored.masks
-            )
-            return Stored(stored.pins, tuple(stored.chunks), tuple(boundaries))
-
-        # Concurrent requests, such as those that waited for the same lease, share one read.
-        stored = await self.reading.do((key, request.series, series, masks, chain.digests[-1], bind), read)
+        stored = await self.store.read_prefix(
+            *key,
+            chain.digests,
+            conversation.cut_digests,
+            series=request.series if policy.summarises else None,
+            masks=masks,
+            bind=not self.is_dry_run,
+        )
         self.memory.keep(key, request.series, stored.chunks)
-        return stored
+        boundaries = (MaskBoundary(chain.positions[digest], chain.positions[start]) for digest, start in stored.masks)
+        return Stored(stored.pins, tuple(stored.chunks), tuple(boundaries))
 
     async def keep_mask(self, request: ChatRequest, boundary: MaskBoundary) -> None:
         is_erased = self.store.is_erased(*request.conversation_key, request.epoch)

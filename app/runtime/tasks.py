@@ -1,17 +1,17 @@
-"""Background work: tasks that the application owns, calls that several callers share, and threads for work that takes
-more than a few milliseconds. Also the limits of the heap, so that freed memory returns to the system.
+"""Background work: tasks that the application owns, and threads for work that takes more than a few milliseconds. Also
+the limits of the heap, so that freed memory returns to the system.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, c_int, c_size_t
 from functools import cache
 from math import inf
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
@@ -61,34 +61,6 @@ class OwnedTasks:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-
-
-class SingleFlight(Generic[T]):
-    """Single flight: one run at a time for each key. Callers that come during a run share the next run."""
-
-    def __init__(self) -> None:
-        self._running: dict[Hashable, asyncio.Task[Any]] = {}
-        self._next: dict[Hashable, asyncio.Task[T]] = {}
-
-    async def do(self, what: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a run that begins after this call, perhaps of another caller with the same `what`."""
-        task = self._next.get(what)
-        if task is None:
-            task = self._next[what] = asyncio.ensure_future(self._begin(what, work))
-        # Not awaited directly: a caller that is cancelled must not cancel the task of other callers.
-        await asyncio.wait({task})
-        return task.result()
-
-    async def _begin(self, what: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        me, before = self._next[what], self._running.get(what)
-        await (asyncio.sleep(0) if before is None else asyncio.wait({before}))
-        del self._next[what]
-        self._running[what] = me
-        try:
-            return await work()
-        finally:
-            if self._running[what] is me:
-                del self._running[what]
 
 
 class Work:
