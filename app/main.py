@@ -203,7 +203,7 @@ def sampler_of(
             **{metrics.records_waiting[kind]: partial(getattr, queue, "number") for kind, queue in queues.items()},
             metrics.paused: lambda: summariser.paused,
             metrics.in_flight: lambda: in_flight.held_bytes,
-            **{metrics.cache_bytes[name]: partial(caches.bytes_of, name) for name in CACHES},
+            **{metrics.cache_bytes[name]: partial(caches.bytes_of.__getitem__, name) for name in CACHES},
         },
         {metrics.records_dropped[kind]: partial(getattr, queue, "dropped") for kind, queue in queues.items()},
     )

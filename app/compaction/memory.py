@@ -39,7 +39,7 @@ class ChunkMemory:
     chunks disappear."""
 
     def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
-        self._chunks: Cache[_Key, _Remembered] = caches.cache("summaries", _held_bytes)
+        self._chunks: Cache[_Key, _Remembered] = Cache(caches, "summaries", _held_bytes)
         self._clock = clock
 
     def keep(self, key: ConversationKey, series: str, chunks: Sequence[SummaryChunk]) -> None:
@@ -93,7 +93,7 @@ class _Held(Struct, frozen=True):
 class RecallIndexCache:
     def __init__(self, work: Work, caches: Caches) -> None:
         self._work = work
-        self._held: Cache[tuple[ConversationKey, str], _Held] = caches.cache("recall", lambda _, held: held.size)
+        self._held: Cache[tuple[ConversationKey, str], _Held] = Cache(caches, "recall", lambda _, held: held.size)
         """Indexes by conversation and model: token counts differ between models. An evicted index is rebuilt when it is
         needed, which takes seconds for a million tokens."""
 

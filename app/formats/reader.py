@@ -160,7 +160,7 @@ class MessageReader:
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
         """Messages of cached histories by their raw bytes, because an edited history has most of them again."""
-        self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
+        self._histories: Cache[Place, _Known] = Cache(caches, "histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
         """Cached prefixes of request bodies, for `WireFormat.read`."""
         self._lock = caches.lock  # Long histories are read in worker threads.
@@ -293,8 +293,8 @@ class Beginnings:
 
     def __init__(self, caches: Caches | None = None) -> None:
         caches = caches or Caches()
-        self._kept: Cache[_BodyPlace, Beginning] = caches.cache(
-            "bodies", lambda _, beginning: beginning.weight, lambda place, _: self._unlist(place)
+        self._kept: Cache[_BodyPlace, Beginning] = Cache(
+            caches, "bodies", lambda _, beginning: beginning.weight, lambda place, _: self._unlist(place)
         )
         self._stops: list[int] = []
         """Lengths of the cached prefixes, ascending."""

@@ -59,6 +59,7 @@ class Provider:
         self.calibrations = calibrations
         self.host = settings.host
         """Host of the base URL. The rules for counting a prompt's tokens depend on it."""
+        self.speaks, self.is_meant_for = settings.speaks, settings.is_meant_for
         counts = windows.answered_tenants.__contains__
         self.streamed_usage: TenantFacts[tuple[str, str], StreamedUsage] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """How streams report their usage, by format and model."""
@@ -93,7 +94,7 @@ class Provider:
 
     def may_speak(self, format_: str, tenant: str) -> bool:
         """True if the settings have the format, and no recent answer showed that its path is missing."""
-        return format_ in self.settings.speaks and self._unspoken.find(tenant, format_) is None
+        return format_ in self.speaks and self._unspoken.find(tenant, format_) is None
 
     def lacks(self, format_: str, tenant: str) -> None:
         if self._unspoken.own(tenant, format_) is None:
@@ -131,10 +132,10 @@ class Providers:
         """
         if named is not None or format_ is None:
             provider = self.named(named)
-            if format_ is not None and format_ not in provider.settings.speaks:
+            if format_ is not None and format_ not in provider.speaks:
                 raise self._not_spoken(format_, f"The upstream {provider.name!r} does not speak {format_}")
             return provider
-        able = [provider for provider in self.all if format_ in provider.settings.speaks]
+        able = [provider for provider in self.all if format_ in provider.speaks]
         believed = [provider for provider in able if provider.may_speak(format_, tenant)]
         for among in (believed, able):
             for provider in among:
@@ -143,12 +144,12 @@ class Providers:
             if self.default in among:
                 return self.default
             for provider in among:
-                if format_ in provider.settings.is_meant_for:
+                if format_ in provider.is_meant_for:
                     return provider
         raise self._not_spoken(format_, f"No upstream speaks {format_}" + (f" for {model!r:.100}" if model else ""))
 
     def _not_spoken(self, format_: str, what: str) -> FormatNotSpoken:
-        able = ", ".join(provider.name for provider in self.all if format_ in provider.settings.speaks)
+        able = ", ".join(provider.name for provider in self.all if format_ in provider.speaks)
         others = f"Those that do: {able} (/u/{{name}}/v1)." if able else "None does."
         return FormatNotSpoken(f"{what} here (upstream.formats, upstreams.<name>.formats). {others}")
 

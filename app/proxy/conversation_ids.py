@@ -141,9 +141,9 @@ class Conversations:
     def __init__(self, store: Store, identity: Identity, caches: Caches) -> None:
         self._store = store
         self._identity = identity
-        self._heads: Cache[bytes, tuple[str, str, int]] = caches.cache("heads", lambda *_: HEAD_BYTES)
+        self._heads: Cache[bytes, tuple[str, str, int]] = Cache(caches, "heads", lambda *_: HEAD_BYTES)
         """Tenant, conversation and turn number of each head, by its digest, which differs between tenants."""
-        self._tips: Cache[tuple[str, str], int] = caches.cache("heads", lambda *_: TIP_BYTES)
+        self._tips: Cache[tuple[str, str], int] = Cache(caches, "heads", lambda *_: TIP_BYTES)
         """Turn number of the deepest head, by tenant and conversation."""
 
     async def identify(

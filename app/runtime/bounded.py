@@ -7,7 +7,7 @@ setting has to divide the memory among the caches.
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import eq
@@ -145,7 +145,10 @@ class TenantFacts(Generic[K, V]):
 
     def confirmed(self, what: K) -> list[V]:
         """Return the values that another tenant confirms, the latest first."""
-        seen = ((tenant, self.own(tenant, what)) for tenant in reversed(self._facts.get(what, {})))
+        facts = self._facts.get(what, {})
+        if len(facts) < 2:  # The usual case on a request's way.
+            return []
+        seen = ((tenant, self.own(tenant, what)) for tenant in reversed(facts))
         counting = ((tenant, value) for tenant, value in seen if value is not None and self._counts(tenant))
         compared = list(islice(counting, MOST_COMPARED))
         return [
@@ -156,6 +159,8 @@ class TenantFacts(Generic[K, V]):
 
     def find(self, tenant: str, what: K) -> V | None:
         """Return the tenant's own value, else the latest confirmed value, else None."""
+        if what not in self._facts:
+            return None
         own = self.own(tenant, what)
         return own if own is not None else next(iter(self.confirmed(what)), None)
 
@@ -241,22 +246,10 @@ class Caches:
         self.lock = RLock()
         """Lock for all changes, because an entry that is kept in one cache may push out entries of other caches."""
         self.held_bytes = 0
-        self._all: list[Cache[Any, Any]] = []
+        self.bytes_of: Counter[str] = Counter()
+        """Bytes of entries, by the name of their caches."""
         self.sizes: OrderedDict[tuple[Cache[Any, Any], Any], int] = OrderedDict()
         """Bytes of each entry, by cache and key, the least recently used first."""
-
-    def cache(
-        self, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None = None
-    ) -> Cache[K, V]:
-        """Make a cache; several caches may have one name. `size` returns the bytes of a key and its value. `pushed_out`
-        is called, under the lock, with entries that are pushed out, not with removed entries."""
-        made = Cache(self, name, size, pushed_out)
-        self._all.append(made)
-        return made
-
-    def bytes_of(self, name: str) -> int:
-        """Return the bytes in the caches with this name."""
-        return sum(cache.held_bytes for cache in self._all if cache.name == name)
 
     def make_room(self) -> None:
         """Push out the least recently used entries. The most recent entry stays, however large it is."""
@@ -273,12 +266,18 @@ class Cache(Generic[K, V]):
     """Map whose entries may be pushed out at any time, by entries of other caches, too."""
 
     def __init__(
-        self, caches: Caches, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None
+        self,
+        caches: Caches,
+        name: str,
+        size: Callable[[K, V], int],
+        pushed_out: Callable[[K, V], object] | None = None,
     ) -> None:
-        self.name = name
-        self.held_bytes = 0
+        """Several caches may have one `name`. `size` returns the bytes of a key and its value. `pushed_out` is called,
+        under the lock, with entries that are pushed out, not with removed entries."""
+        caches.bytes_of[name] += 0
         self.pushed_out = pushed_out
         self._caches = caches
+        self._name = name
         self._size = size
         self._values: dict[K, V] = {}
 
@@ -300,7 +299,7 @@ class Cache(Generic[K, V]):
             self.pop(key)
             self._values[key] = value
             self._caches.sizes[self, key] = size
-            self.held_bytes += size
+            self._caches.bytes_of[self._name] += size
             self._caches.held_bytes += size
             self._caches.make_room()
 
@@ -309,7 +308,7 @@ class Cache(Generic[K, V]):
             if key not in self._values:
                 return None
             size = self._caches.sizes.pop((self, key))
-            self.held_bytes -= size
+            self._caches.bytes_of[self._name] -= size
             self._caches.held_bytes -= size
             return self._values.pop(key)
 

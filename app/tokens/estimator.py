@@ -62,8 +62,10 @@ class Estimator:
         """Function from an encoding to its counter."""
         self.heuristics = tokenizer.missing
         """Encodings whose tables are missing."""
-        self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
-            "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
+        self._remembered: Cache[Key, Tokens] = Cache(
+            caches or Caches(),
+            "tokens",
+            lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens),
         )
         """Tokens of units by digest. They may stay in memory longer than the histories."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}

@@ -66,13 +66,13 @@ def test_it_does_what_a_list_would_do(most: int, steps: list[tuple[str, str, int
 
 def weighed(caches: Caches, name: str = "one") -> Cache[str, int]:
     """One whose values are their sizes, beside what every entry takes."""
-    return caches.cache(name, lambda _, size: size - ENTRY_BYTES)
+    return Cache(caches, name, lambda _, size: size - ENTRY_BYTES)
 
 
 def test_somebody_is_told_of_what_is_pushed_out_and_of_nothing_else() -> None:
     caches, gone = Caches(20), list[tuple[str, int]]()
-    told: Cache[str, int] = caches.cache(
-        "told", lambda _, size: size - ENTRY_BYTES, lambda key, size: gone.append((key, size))
+    told: Cache[str, int] = Cache(
+        caches, "told", lambda _, size: size - ENTRY_BYTES, lambda key, size: gone.append((key, size))
     )
     for key, size in (("a", 10), ("a", 5), ("b", 5), ("c", 5)):
         told.keep(key, size)
@@ -124,7 +124,7 @@ def test_they_do_what_one_list_of_all_entries_would_do(most: int, steps: list[tu
                 naive += [found] if act == "use" else []
         for place, cache in enumerate(several):
             assert dict(cache.items()) == {key: size for at, key, size in naive if at == place}
-            assert caches.bytes_of(f"{place}") == sum(entry[2] for entry in naive if entry[0] == place)
+            assert caches.bytes_of[f"{place}"] == sum(entry[2] for entry in naive if entry[0] == place)
         assert caches.held_bytes == sum(entry[2] for entry in naive)
 
 
@@ -184,7 +184,7 @@ def test_every_cache_of_an_application_has_a_name_that_the_metrics_know() -> Non
     sampled = {gauge._labelvalues for gauge in app.state.services.sampler._gauges if gauge._name == "steno_cache_bytes"}
     del app
     assert sampled == {(name,) for name in CACHES}
-    found = {cache.name for held in gc.get_objects() if type(held) is Caches for cache in held._all}
+    found = {name for held in gc.get_objects() if type(held) is Caches for name in held.bytes_of}
     assert set(CACHES) <= found
 
 
