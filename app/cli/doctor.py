@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
 import httpx2
@@ -44,7 +44,6 @@ from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, NEWEST, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer
 
-MOST_NAMES = 8
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
 """Printed states, by the state of a finding. Only the verdict distinguishes fatal problems."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -124,16 +123,11 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
     store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
     async with opened(settings, store) as providers:
         asked = [(provider, *await ask_for_models(provider)) for provider in providers.all]
-        database = await judge_database(store)
-        if database.state in ("ok", "warning") and not store.is_new:
-            with suppress(StoreUnavailable):
-                for provider in providers.all:
-                    await provider.windows.load()
         found: list[Finding] = []
         for provider, outcome, key_in in asked:
             listing = outcome if isinstance(outcome, ModelListing) and outcome.models else None
             found += (judge_upstream(provider, outcome, key_in), *check_windows(provider, listing))
-        return found if no_database else [*found, database]
+        return found if no_database else [*found, await judge_database(store)]
 
 
 @asynccontextmanager
@@ -148,22 +142,18 @@ async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
 
 
 def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
-    """Report the windows by source, with a warning for each window larger than the provider's own value."""
-    windows, at = provider.windows, suffix(provider)
-    by_source: dict[str, list[str]] = {}
-    for name in windows.names():
-        window, said = windows.window_of(name), listing.of(name) if listing else None
-        by_source.setdefault(window.source, []).append(f"{name} {window.context:,}")
+    """Yield a warning for each window larger than the provider's own value, and one if windows are guesses."""
+    at = suffix(provider)
+    windows = {name: provider.windows.window_of(name) for name in provider.windows.names()}
+    for name, window in windows.items():
+        said = listing.of(name) if listing else None
         if said is not None and said.context < window.context:
             text = f"Steno takes {window.context:,} tokens ({window.source}), the provider says {said.context:,}"
             remedy = f'Lower it under models ({{match: "{name}", context_window: {said.context}}}), or leave it out.'
             yield Finding("warning", f"window of {name}{at}", text, remedy)
-    for source in ("config", "provider", "learnt", "bundled"):
-        if source in by_source:
-            yield Finding("ok", f"windows{at} ({source})", _listed(by_source[source]))
-    if unknown := by_source.get("default"):
-        text = f"{len(unknown)} models are not known, and their windows a guess: {_listed(unknown)}"
-        yield Finding("warning", f"windows{at} (default)", text, "Name the smaller ones of them under models.")
+    if unknown := sum(window.source == "default" for window in windows.values()):
+        text = f"{unknown} models are not known, and their windows a guess: `steno models` lists them"
+        yield Finding("warning", f"windows{at}", text, "Name the smaller ones of them under models.")
     if listing is None:
         yield Finding("ok", f"windows{at}", "not asked for, because the provider lists no models")
 
@@ -193,11 +183,6 @@ async def judge_database(store: Store) -> Finding:
         text = f"reachable, schema {current}; {SECRET_NOT_CHECKED.text}"
         return Finding("warning", subject, text, SECRET_NOT_CHECKED.remedy)
     return Finding("ok", subject, f"reachable, schema {current}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + rest
 
 
 # Windows of models

@@ -209,7 +209,10 @@ class ModelSettings(Section):
 
 def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
     """Return the first entry that matches the model, or None."""
-    return next((entry for entry in entries if fits(model, entry.match)), None)
+    for entry in entries:
+        if fits(model, entry.match):
+            return entry
+    return None
 
 
 class PriceSettings(Section):

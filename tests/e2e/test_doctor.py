@@ -17,7 +17,6 @@ from app.http.loopback import RunningServer
 from app.settings import load
 from app.settings.checks import server_secret
 from app.store import Store
-from app.store.calibrations import learn_window
 from app.store.engine import Database
 from app.store.schema import NEWEST, upgrade
 from lab.simulator import Simulator
@@ -113,19 +112,6 @@ async def test_what_is_found(
     assert "hunter2" not in report.text
     asked = simulator.others[0].header("authorization") if simulator.others else None
     assert asked == (f"Bearer {key}" if key else None)
-
-
-# Windows
-
-
-async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: RunningServer) -> None:
-    store = Store(load().storage.address)
-    await store.start()
-    for tenant in ("one", "another"):
-        await store.task_change(learn_window, f"{provider.url}/v1", "gpt-4o", tenant, 6_000, 3600)
-    await store.close()
-    report = await doctor()
-    assert report.finding("windows (learnt)") == "ok windows (learnt): gpt-4o 6,000"
 
 
 # The database
