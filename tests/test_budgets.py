@@ -14,8 +14,8 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 39_044,
-    "app/cli": 1_707,
+    "app": 38_981,
+    "app/cli": 1_692,
     "app/compaction": 9_363,
     "app/conversation": 1_941,
     "app/http": 2_672,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_982,
     "app/formats": 6_282,
-    "tests": 49_292,
+    "tests": 49_196,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""
