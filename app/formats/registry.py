@@ -1,6 +1,6 @@
 """Registry: all formats, the API of a request path, and the paths whose conversations Steno forwards uncompacted.
 
-A new format needs a folder in `app/formats`, an entry here, and samples in `tests/conformance`. Its `spec.py` lists
+A new format needs a table in `spec.py`, a folder, an entry here, and samples in `tests/conformance`. The table lists
 the paths of its API.
 """
 

@@ -24,6 +24,7 @@ from app.formats.raw_json import (
     spliced,
     split_array,
 )
+from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
 """User message that Steno inserts before an assistant message where a provider demands a user message."""
@@ -168,7 +169,6 @@ def joined(
 
 MOST_BREAKPOINTS = 4
 """Most breakpoints of a request, at Anthropic and at OpenAI."""
-CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoint"
 PROMPT_CACHE_OPTIONS = "prompt_cache_options"
 MESSAGE_PARTS = ("content", "output")
 """Members of a message or an item that contain parts."""

@@ -1,8 +1,9 @@
-"""Format tables: the properties of a conversation API that need no code.
+"""Format tables: the properties of each conversation API that need no code.
 
-Each format has a table in its `spec.py`. If a vendor adds a finish reason or a tool type, only a row changes.
-Three things are elsewhere: members of `usage` in `usage.py`, parts of messages in the format's `format.py` or
-`messages.py`, and the first events of a stream in its `answers.py`.
+Each format has a table, a `FormatSpec`, which names what the rest of Steno reads and writes. If a vendor adds a finish
+reason (`endings`), renames an output cap or adds a tool type, only its row here changes. Members of `usage` are in
+`MEMBERS` of `usage.py`, because providers mix them. Parts of messages are read in the format's `format.py` or
+`messages.py`; the first events of a stream are written in its `answers.py`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import re
 from collections.abc import Callable, Mapping
 from re import Pattern
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from app.compaction.chunks import Ending
 from app.conversation.messages import Kind
-from app.formats.raw_json import Path
+from app.formats.raw_json import Path, Where
+
+CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoint"
+"""Members of parts that mark the end of a cached prompt: Anthropic's and OpenAI's."""
 
 
 class SummarySpec(Struct, frozen=True, kw_only=True):
@@ -130,3 +134,333 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Finish reason of an answer that reached its output cap."""
 
     summary: SummarySpec
+
+
+_CHOICE: Path = ("choices", Where("index", (0, None)))
+_MESSAGES: tuple[Path, ...] = ((*_CHOICE, "delta"), (*_CHOICE, "message"))
+"""Paths of the first choice's message, in a chunk and in a completion."""
+
+CHAT_COMPLETIONS = FormatSpec(
+    name="chat_completions",
+    page="https://platform.openai.com/docs/api-reference/chat",
+    path=b"/v1/chat/completions",
+    history="messages",
+    user_message=lambda text: {"role": "user", "content": text},
+    own_members=("context", "context_management", "conversation_id"),
+    output_members=("max_completion_tokens", "max_tokens"),
+    declaring_members=("tools", "functions", "tool_choice", "function_call", "response_format"),
+    tool_members=("tools", "functions"),
+    cached_members=("tools", "functions", "parallel_tool_calls"),
+    schema_members=("response_format",),
+    # Members of OpenAI, OpenRouter, Cohere and vLLM.
+    extending_members=("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens"),
+    client_tools=frozenset({"function", "custom"}),
+    # `function` answers a legacy `function_call`, without an id.
+    roles={
+        "system": Kind.INSTRUCTIONS,
+        "developer": Kind.INSTRUCTIONS,
+        "user": Kind.USER,
+        "assistant": Kind.ASSISTANT,
+        "tool": Kind.RESULT,
+        "function": Kind.RESULT,
+    },
+    volatile_members=frozenset(
+        {
+            *(CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, "annotations", "prefix", "partial"),
+            *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
+        }
+    ),
+    usage_option=re.compile(rb"stream_options|include_usage"),
+    whole=_MESSAGES,
+    # Some providers send reasoning as parts of another type.
+    texts=tuple((*at, "content", *part) for at in _MESSAGES for part in ((), (Where("type", ("text", None)), "text"))),
+    calls=tuple((*at, name) for at in _MESSAGES for name in ("tool_calls", "function_call")),
+    refusals=tuple((*at, "refusal") for at in _MESSAGES),
+    reasons=((*_CHOICE, "finish_reason"),),
+    done_ends=True,
+    # A complete answer without a finish reason is finished.
+    endings={
+        **dict.fromkeys(("", "stop", "end_turn", "eos"), Ending.FINISHED),
+        "length": Ending.CUT_OFF,
+        **dict.fromkeys(("refusal", "content_filter"), Ending.REFUSED),
+    },
+    cut_off="length",
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": transcript}]
+        },
+        forbidding=(("tools", "tool_choice", "none"), ("functions", "function_call", "none")),
+        own_members=frozenset(
+            {"model", "messages", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options"}
+            | {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
+        ),
+        optional=("reasoning_effort", "stream_options", "stream"),
+        caps=("max_tokens", "max_completion_tokens"),
+        restrained=lambda _: {"reasoning_effort": "low"},
+        said={"stream": True, "stream_options": {"include_usage": True}},
+    ),
+)
+
+
+SYSTEM = "system"
+"""Member with the instructions (a text or a list of blocks), and the role of instructions in the history."""
+
+MESSAGES = FormatSpec(
+    name="messages",
+    page="https://docs.anthropic.com/en/api/messages",
+    path=b"/v1/messages",
+    other_paths=(b"/v1/complete",),
+    counting_path=b"/v1/messages/count_tokens",
+    largest_body=32_000_000,
+    history="messages",
+    user_message=lambda text: {"role": "user", "content": text},
+    output_members=("max_tokens",),
+    declaring_members=("tools", "tool_choice", "mcp_servers", "output_config", "output_format"),
+    tool_members=("tools", "mcp_servers"),
+    cache_key_member="",
+    schema_members=("output_config", "output_format"),
+    extending_members=("mcp_servers", "container"),
+    client_tools=frozenset({None, "custom"}),
+    roles={SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT},
+    volatile_members=frozenset({"cache_control", "citations"}),
+    holders=("message",),
+    whole=(("content",),),
+    texts=(("content", "text"), ("content_block", "text"), ("delta", "text")),
+    calls=tuple((at, Where("type", ("tool_use",)), "type") for at in ("content", "content_block")),
+    reasons=(("delta", "stop_reason"), ("stop_reason",)),
+    usual_reason="end_turn",
+    endings={
+        **dict.fromkeys(("end_turn", "stop_sequence"), Ending.FINISHED),
+        "max_tokens": Ending.CUT_OFF,
+        "refusal": Ending.REFUSED,
+    },
+    cut_off="max_tokens",
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            SYSTEM: instructions,
+            "messages": [{"role": "user", "content": transcript}],
+        },
+        # `tool_choice` stays: changing it would invalidate the cache.
+        headers=((b"anthropic-version", b"2023-06-01"),),
+        own_members=frozenset(
+            {"model", "messages", SYSTEM, "max_tokens", "stream", "tools", "tool_choice", "thinking"}
+        ),
+        optional=("thinking", "stream"),
+        otherwise_named={"thinking": re.compile(rb"thinking\W{0,3}blocks?")},
+        caps=("max_tokens", "max_tokens"),
+        reasoning=re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)"),
+        restrained=lambda _: {"thinking": {"type": "disabled"}},
+    ),
+)
+
+
+INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
+"""Pattern of the key of the `instructions` member."""
+PLACED = frozenset({"additional_tools", "configuration_update"})
+"""Types of items that change the tools or the configuration of the following turns."""
+COMPACTION = "compaction"
+"""Type of the item into which the provider compacted everything before it."""
+REASONING = "reasoning"
+
+
+class CallType(NamedTuple):
+    """A type of call items that an output item answers."""
+
+    name: str
+    """Name of the tool; empty if each item has it."""
+    member: str
+    """Member with the arguments, a text or an object."""
+    id: str = "call_id"
+    long_text: tuple[str, ...] = ()
+    """Key in an arguments object that may hold a long text: shortened arguments are written there."""
+
+
+class OutputType(NamedTuple):
+    member: str
+    id: str = "call_id"
+
+
+CALLS = {
+    "function_call": CallType("", "arguments"),
+    "custom_tool_call": CallType("", "input"),
+    "mcp_approval_request": CallType("", "arguments", "id"),
+    "computer_call": CallType("computer", "action"),
+    "local_shell_call": CallType("local_shell", "action", long_text=("command",)),
+    "shell_call": CallType("shell", "action", long_text=("commands",)),
+    "apply_patch_call": CallType("apply_patch", "operation", long_text=("diff",)),
+    "program": CallType("program", "code"),
+    "tool_search_call": CallType("tool_search", "arguments"),
+}
+OUTPUTS = {
+    "function_call_output": OutputType("output"),
+    "custom_tool_call_output": OutputType("output"),
+    "mcp_approval_response": OutputType("reason", "approval_request_id"),
+    "computer_call_output": OutputType("output"),
+    # This `id` is the `call_id` of the call.
+    "local_shell_call_output": OutputType("output", "id"),
+    "shell_call_output": OutputType("output"),
+    "apply_patch_call_output": OutputType("output"),
+    "program_output": OutputType("result"),
+    "tool_search_output": OutputType("tools"),
+}
+SETTLED = {
+    "web_search_call": ("web_search", "action"),
+    "file_search_call": ("file_search", "queries"),
+    "code_interpreter_call": ("code_interpreter", "code"),
+    "image_generation_call": ("image_generation", "revised_prompt"),
+    "mcp_call": ("", "arguments"),
+}
+"""Types of items with a call of a provider's own tool and its result: the tool's name, the member with arguments."""
+SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
+"""Types of items that Steno sends unchanged or drops: they are signed, encrypted, or lists of tools."""
+NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
+"""Types of items whose `id` links them to another item."""
+SHORT = 200
+"""Most characters of an arguments object without `long_text`. A longer one is sealed: Steno cannot shorten it."""
+
+VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
+"""Members of parts that clients move or drop between turns; digests leave them out."""
+SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
+"""Keys that clients drop and restore; digests leave them out."""
+TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
+
+OWN_CALLS = frozenset(name for name in (*CALLS, *SETTLED) if name.endswith("_call"))
+"""Types of items with which the model calls a tool."""
+_ENDED: tuple[Path, ...] = ((Where("type", ("response.completed", "response.incomplete")), "response"), ())
+"""Paths of the response: in the frame that ends a stream, and unstreamed."""
+_MESSAGE: Path = ("output", Where("type", ("message",)), "content")
+
+RESPONSES = FormatSpec(
+    name="responses",
+    page="https://platform.openai.com/docs/api-reference/responses",
+    path=b"/v1/responses",
+    other_paths=(b"/v1/conversations",),
+    counting_path=b"/v1/responses/input_tokens",
+    history="input",
+    user_message=lambda text: {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": text}],
+    },
+    output_members=("max_output_tokens",),
+    declaring_members=("tools", "tool_choice", "text"),
+    cached_members=("tools", "parallel_tool_calls"),
+    schema_members=("text",),
+    extending_members=("image",),
+    client_tools=frozenset({"function", "custom"}),
+    roles={
+        "system": Kind.INSTRUCTIONS,
+        "developer": Kind.INSTRUCTIONS,
+        "user": Kind.USER,
+        "assistant": Kind.ASSISTANT,
+    },
+    volatile_members=frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"}),
+    beside=INSTRUCTIONS,
+    holders=("response",),
+    whole=(("output",),),
+    texts=((Where("type", ("response.output_text.delta",)), "delta"),),
+    # Some servers send the text in the last frame only.
+    late_texts=tuple((*at, *_MESSAGE, "text") for at in _ENDED),
+    calls=(
+        (Where("type", ("response.output_item.added",)), "item", Where("type", OWN_CALLS), "type"),
+        *((*at, "output", Where("type", OWN_CALLS), "type") for at in _ENDED),
+    ),
+    refusals=(
+        (Where("type", ("response.refusal.delta", "response.refusal.done")), "type"),
+        *((*at, *_MESSAGE, Where("type", ("refusal",)), "type") for at in _ENDED),
+    ),
+    reasons=tuple((*at, *reason) for at in _ENDED for reason in (("incomplete_details", "reason"), ("status",))),
+    usual_reason="completed",
+    # The status, or the reason of an incomplete response.
+    endings={
+        "completed": Ending.FINISHED,
+        "max_output_tokens": Ending.CUT_OFF,
+        **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
+    },
+    cut_off="max_output_tokens",
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {"instructions": instructions, "input": transcript},
+        forbidding=(("tools", "tool_choice", "none"),),
+        own_members=frozenset(
+            {"model", "input", "instructions", "max_output_tokens", "stream", "store"}
+            | {"tools", "tool_choice", "parallel_tool_calls", "background"}
+        ),
+        optional=("reasoning", "store", "stream"),
+        caps=("max_output_tokens", "max_output_tokens"),
+        least_output=16,
+        restrained=lambda _: {"reasoning": {"effort": "low"}},
+        said={"stream": True, "store": False},
+    ),
+)
+
+
+ADDRESS = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/(?P<model>[^/:]+):(?P<method>[A-Za-z]+)")
+"""Paths with a model and a method, which decides whether the answer is streamed. At Vertex a project and a publisher
+precede the model."""
+_PARTS = ("candidates", "content", "parts")
+_THINKING = re.compile(r"gemini-(?:2\.5|[3-9])")
+
+
+def _restrained(model: str) -> dict[str, object]:
+    """Return the options that limit thinking: a budget in tokens up to Gemini 2.5, a level from Gemini 3 on."""
+    return {"thinkingConfig": {"thinkingBudget": 512} if "gemini-2" in model else {"thinkingLevel": "low"}}
+
+
+GEMINI = FormatSpec(
+    name="gemini",
+    page="https://ai.google.dev/api/generate-content",
+    address=ADDRESS,
+    methods=frozenset({b"generateContent", b"streamGenerateContent"}),
+    early_is_content=True,
+    path=b"/v1beta/models/{model}:generateContent",
+    other_paths=(b"/v1alpha", b"/v1beta", b"/v1beta1", b"/v1/projects", b"/upload/v1", b"/upload/v1beta"),
+    largest_body=20_000_000,
+    history="contents",
+    user_message=lambda text: {"role": "user", "parts": [{"text": text}]},
+    output_members=("maxOutputTokens", "max_output_tokens"),
+    output_holders=("generationConfig", "generation_config"),
+    declaring_members=("tools", "toolConfig", "tool_config"),
+    cached_members=("tools",),
+    cache_key_member="",
+    schema_members=(),
+    extending_members=("cachedContent", "cached_content", "continuationToken", "continuation_token"),
+    client_tools=frozenset({None}),
+    roles={"system": Kind.INSTRUCTIONS, "user": Kind.USER, "model": Kind.ASSISTANT, "function": Kind.RESULT},
+    # Providers need signatures in the current turn only, and clients may replace them by dummies.
+    volatile_members=frozenset({"thoughtSignature"}),
+    beside=re.compile(rb'"(?:systemInstruction|system_instruction)"[ \t\n\r]*+:[ \t\n\r]*+'),
+    usage="usageMetadata",
+    model="modelVersion",
+    whole=(("candidates",), ("promptFeedback",)),
+    texts=((*_PARTS, Where("thought", (None, False)), "text"),),
+    calls=((*_PARTS, "functionCall"),),
+    reasons=(("candidates", "finishReason"), ("promptFeedback", "blockReason")),
+    endings={
+        "STOP": Ending.FINISHED,
+        "MAX_TOKENS": Ending.CUT_OFF,
+        **dict.fromkeys(
+            ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"), Ending.REFUSED
+        ),
+    },
+    cut_off="MAX_TOKENS",
+    length_tells_window=False,
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            "systemInstruction": {"parts": [{"text": instructions}]},
+            "contents": [{"role": "user", "parts": [{"text": transcript}]}],
+        },
+        forbidding=(("tools", "toolConfig", {"functionCallingConfig": {"mode": "NONE"}}),),
+        own_members=frozenset(
+            {"contents", "systemInstruction", "generationConfig", "maxOutputTokens", "thinkingConfig"}
+            | {"tools", "toolConfig", "model", "cachedContent"}
+        ),
+        optional=("thinkingConfig",),
+        also_named={"thinkingConfig": re.compile(rb"[Tt]hinking (?:level|budget|is)|thinking_|\b[Bb]udget\b")},
+        caps=("maxOutputTokens", "maxOutputTokens"),
+        reasoning=_THINKING,
+        restrained=_restrained,
+        said={},
+        holder="generationConfig",
+        streaming=b"streamGenerateContent?alt=sse",
+    ),
+)

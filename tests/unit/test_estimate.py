@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Kind, Media, Message, ToolCall, unit_starts
-from app.formats.chat_completions.spec import SPEC
+from app.formats.spec import CHAT_COMPLETIONS as SPEC
 from app.tokens.estimate import (
     LONGEST_COMPACTED,
     Declarations,

@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 
 from app.formats.answers import LONGEST_NAME, AnswerEditor
-from app.formats.chat_completions.spec import SPEC
 from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
 from app.formats.requests import WireRequest
+from app.formats.spec import CHAT_COMPLETIONS as SPEC
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')

@@ -12,14 +12,11 @@ from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.errors import InvalidRequest
 from app.formats.chat_completions.answers import CompletionEditor
-from app.formats.chat_completions.spec import SPEC
 from app.formats.format import WireFormat
 from app.formats.media import openai_media
 from app.formats.raw_json import RawObject, Unreadable, as_text, decoded_object, object_of, objects_in, spliced, text_at
 from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, written_alike
 from app.formats.rendering import (
-    CACHE_CONTROL,
-    PROMPT_CACHE_BREAKPOINT,
     Breakpoints,
     Parts,
     Place,
@@ -28,6 +25,8 @@ from app.formats.rendering import (
     placed,
 )
 from app.formats.requests import WireRequest, elements_of, response_format_of, tool_of, unread
+from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
+from app.formats.spec import CHAT_COMPLETIONS as SPEC
 from app.tokens.estimate import Declarations
 from app.tokens.usage import MOST_TOKENS
 

@@ -17,10 +17,10 @@ import msgspec
 
 from app.errors import StenoError
 from app.formats.answers import AnswerEditor
-from app.formats.gemini.spec import SPEC, STATUSES
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
 from app.formats.refusals import provider_error
 from app.formats.requests import Headers, WireRequest
+from app.formats.spec import GEMINI as SPEC
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, event
 
 
@@ -88,6 +88,19 @@ class GeminiEvents(EarlyFrames):
     @staticmethod
     def _with(members: bytes) -> bytes:
         return event(b'{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0}]%b}' % members)
+
+
+STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""Error names by status; see `_envelope` for other statuses."""
 
 
 def _envelope(status: int, members: Mapping[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ in the client's history. A signature is a member of the part that it signs.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import count
@@ -31,7 +32,6 @@ from app.conversation.reasons import Code, Reason
 from app.conversation.tool_results import ResultConfidence
 from app.formats.format import WireFormat
 from app.formats.gemini.answers import GeminiEditor
-from app.formats.gemini.spec import ADDRESS, COMPACTION_PROMPT, SPEC, UNSIGNED, camel
 from app.formats.media import file_of, pixels, seconds
 from app.formats.raw_json import (
     RawObject,
@@ -46,6 +46,8 @@ from app.formats.raw_json import (
 from app.formats.reader import Draft, canonical_part, of_user, stated, written_alike
 from app.formats.rendering import OPENER, Placed, edited, joined, placed
 from app.formats.requests import WireRequest, tool_of, unread
+from app.formats.spec import ADDRESS
+from app.formats.spec import GEMINI as SPEC
 from app.tokens.estimate import Declarations
 from app.tokens.rules import CountingRules, Encrypted, OneByOne, Pages, Tiles, rules_for
 
@@ -54,6 +56,22 @@ Json = Mapping[str, Any]
 DATA = ("functionCall", "functionResponse", "inlineData", "fileData", "codeExecutionResult", "text")
 """Members that tell the type of a part; the first one present counts."""
 _ALPHABET = str.maketrans("-_", "+/", "=")
+COMPACTION_PROMPT = b"You are a specialized system component responsible for distilling chat history"
+"""Beginning of the instructions with which Gemini CLI compacts its history itself."""
+UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
+"""Google's documented dummy signature, for a call whose arguments Steno changed."""
+VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
+"""Members in which the client chose the keys."""
+
+
+def camel(value: object) -> object:
+    """Return JSON with its keys in camelCase, except those that the client chose (`VERBATIM`)."""
+    if isinstance(value, list):
+        return [camel(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    named = ((re.sub(r"_([a-z])", lambda found: found[1].upper(), key), held) for key, held in value.items())
+    return {key: held if key in VERBATIM else camel(held) for key, held in named}
 
 
 def read_content(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:

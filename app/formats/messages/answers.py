@@ -18,10 +18,10 @@ import msgspec
 
 from app.errors import StenoError
 from app.formats.answers import LONGEST_NAME, AnswerEditor, object_in
-from app.formats.messages.spec import SPEC
 from app.formats.raw_json import RawObject, joined_members
 from app.formats.refusals import provider_error
 from app.formats.requests import Headers, WireRequest
+from app.formats.spec import MESSAGES as SPEC
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
 from app.formats.usage import PROMPT_PARTS, Usage
 

@@ -28,9 +28,10 @@ from app.formats.messages.messages import (
     render,
     texts_in,
 )
-from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
 from app.formats.requests import Headers, WireRequest, check_compaction, elements_of, tool_of, unread
+from app.formats.spec import MESSAGES as SPEC
+from app.formats.spec import SYSTEM
 from app.tokens.calibration import claude_version, whole_ratio
 from app.tokens.estimate import Declarations, ResponseFormat
 from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for

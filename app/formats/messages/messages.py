@@ -29,7 +29,6 @@ from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.tool_results import ResultConfidence
 from app.formats.media import file_of, pixels
-from app.formats.messages.spec import SPEC, SYSTEM
 from app.formats.raw_json import (
     Unreadable,
     decoded_value,
@@ -40,7 +39,6 @@ from app.formats.raw_json import (
 )
 from app.formats.reader import Draft, canonical_part, stated, written_alike
 from app.formats.rendering import (
-    CACHE_CONTROL,
     OPENER,
     Breakpoints,
     Parts,
@@ -52,6 +50,8 @@ from app.formats.rendering import (
     marks_in,
     placed,
 )
+from app.formats.spec import CACHE_CONTROL, SYSTEM
+from app.formats.spec import MESSAGES as SPEC
 
 Json = Mapping[str, Any]
 MARK = CACHE_CONTROL

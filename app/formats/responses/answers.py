@@ -22,7 +22,7 @@ import msgspec
 from app.formats.answers import AnswerEditor, object_in
 from app.formats.raw_json import RawObject, object_of, objects_in
 from app.formats.requests import WireRequest
-from app.formats.responses.spec import SPEC
+from app.formats.spec import RESPONSES as SPEC
 from app.formats.sse import EarlyFrames, EventShape, event
 
 UNSAID: dict[str, Any] = {

@@ -45,7 +45,6 @@ from app.formats.raw_json import (
 )
 from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, without, written_alike
 from app.formats.rendering import (
-    PROMPT_CACHE_BREAKPOINT,
     Breakpoints,
     Parts,
     Place,
@@ -56,22 +55,23 @@ from app.formats.rendering import (
 )
 from app.formats.requests import WireRequest, check_compaction, elements_of, response_format_of, tool_of, unread
 from app.formats.responses.answers import ResponsesEditor
-from app.formats.responses.spec import (
+from app.formats.spec import (
     CALLS,
     COMPACTION,
     INSTRUCTIONS,
     NAMED_BY_ID,
     OUTPUTS,
     PLACED,
+    PROMPT_CACHE_BREAKPOINT,
     REASONING,
     SEALED,
     SEALING_KEYS,
     SETTLED,
     SHORT,
-    SPEC,
     TEXT_PARTS,
     VOLATILE_PART_KEYS,
 )
+from app.formats.spec import RESPONSES as SPEC
 from app.tokens.estimate import Declarations
 from app.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, Pages, rules_for
 
