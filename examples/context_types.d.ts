@@ -16,15 +16,8 @@ export interface Recalled {
   tokens: number;
 }
 
-/** The provider's own members, on a stream that Steno began. */
-export interface Provider {
-  id?: string;
-  created?: number;
-  model?: string;
-}
-
-/** Members of `context` and of the event that closes a compaction. */
-export interface Outcome {
+/** The `context` of an answer, or of the last chunk or event of a stream. */
+export interface Context {
   conversation_id: string;
   status: Status;
   actions: string[];
@@ -33,11 +26,6 @@ export interface Outcome {
   reason: string | null;
   messages?: Record<string, number>;
   recalled?: Recalled;
-}
-
-/** The `context` of an answer, or of the last chunk or event of a stream. */
-export interface Context extends Outcome {
-  provider?: Provider;
 }
 
 /** Number of messages that are being summarised. */
@@ -61,7 +49,7 @@ export interface CompactionStarted {
 }
 
 /** The event that closes a compaction, with the same `id`. */
-export interface CompactionEnded extends Outcome {
+export interface CompactionEnded extends Context {
   type: "compaction_completed" | "compaction_failed";
   id: string;
 }

@@ -27,16 +27,8 @@ class Recalled(TypedDict):
     tokens: int
 
 
-class Provider(TypedDict, total=False):
-    """The provider's own members, on a stream that Steno began."""
-
-    id: str
-    created: int
-    model: str
-
-
-class Outcome(TypedDict):
-    """Members of `context` and of the event that closes a compaction."""
+class Context(TypedDict):
+    """The `context` of an answer, or of the last chunk or event of a stream."""
 
     conversation_id: str
     status: Status
@@ -46,12 +38,6 @@ class Outcome(TypedDict):
     reason: str | None
     messages: NotRequired[dict[str, int]]
     recalled: NotRequired[Recalled]
-
-
-class Context(Outcome):
-    """The `context` of an answer, or of the last chunk or event of a stream."""
-
-    provider: NotRequired[Provider]
 
 
 class Summarizing(TypedDict):
@@ -77,7 +63,7 @@ class CompactionStarted(TypedDict):
     tokens: EarlyTokens
 
 
-class CompactionEnded(Outcome):
+class CompactionEnded(Context):
     """The event that closes a compaction, with the same `id`."""
 
     type: Literal["compaction_completed", "compaction_failed"]

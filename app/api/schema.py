@@ -47,14 +47,6 @@ class Recalled(TypedDict):
     tokens: int
 
 
-class Provider(TypedDict, total=False):
-    """Id and model of the provider's answer, in a stream that Steno began."""
-
-    id: str
-    created: int
-    model: str
-
-
 class Context(TypedDict):
     """Report of the changes to a request's context."""
 
@@ -68,7 +60,6 @@ class Context(TypedDict):
         Annotated[Counts, Field(description="Number of messages changed by each action; absent if none.")]
     ]
     recalled: NotRequired[Recalled]
-    provider: NotRequired[Provider]
 
 
 class ContextOptions(TypedDict, total=False):

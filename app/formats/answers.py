@@ -18,7 +18,6 @@ from app.formats.raw_json import (
     RawObject,
     Unreadable,
     holds_more_values,
-    joined_members,
     object_of,
     values_at,
 )
@@ -36,8 +35,6 @@ The longest texts of today's models take 1 MB. An answer with a picture takes a 
 LONGEST_ERROR = 64 << 10
 """Most bytes that Steno reads of a body with status 200 to find an error in place of a stream."""
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
-LONGEST_NAME = 1_000
-"""Most bytes of an id or a model name that Steno reports as the provider's."""
 
 
 class ContextMembers(Struct, frozen=True):
@@ -89,8 +86,6 @@ class AnswerEditor:
     """Whether the answer reported its end, or is unstreamed."""
     failed: bool = field(default=False, init=False)
     error: bytes = field(default=b"", init=False)
-    provider: dict[str, bytes] = field(default_factory=dict, init=False)
-    """Original values of the provider's members that Steno replaced."""
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
@@ -182,16 +177,6 @@ class AnswerEditor:
 
     def _fail(self, error: bytes) -> None:
         self.error, self.failed = self.error or error, True
-
-    def _last_members(self) -> bytes:
-        """Return the report; its `context.provider` has the provider's members that Steno replaced."""
-        if not self.provider or not self.context.report:
-            return self.context.report
-        told = RawObject(b"{%b}" % self.context.report)
-        context = RawObject(told.raw("context") or b"{}").spliced(
-            add=b'"provider":{%b}' % joined_members(self.provider)
-        )
-        return told.spliced({"context": context})[1:-1]
 
     def error_frame(self, error: StenoError) -> bytes:
         return self.failed_by(self.own_error(error))

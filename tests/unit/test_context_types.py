@@ -75,7 +75,7 @@ def objects() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_types_have_the_members_of_the_wire_schema() -> None:
     assert members_of(Context) == described(SCHEMAS["Context"])
     assert get_args(Status) == tuple(SCHEMAS["Context"]["properties"]["status"]["enum"])
-    for member in ("tokens", "recalled", "provider"):
+    for member in ("tokens", "recalled"):
         assert members_of(TYPES[member.title()]) == described(SCHEMAS[member.title()])
 
 

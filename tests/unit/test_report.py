@@ -50,9 +50,9 @@ def test_an_answer_an_event_and_a_plan_give_the_same_context(
     assert msgspec.convert(answered["context"], Context) == context_of(known, decision)
 
 
-def test_the_schema_describes_each_member_of_the_context_and_what_a_begun_stream_adds() -> None:
+def test_the_schema_describes_each_member_of_the_context() -> None:
     described = schema.SCHEMAS["Context"]["properties"]
-    assert [*(field.name for field in msgspec.structs.fields(Context)), "provider"] == list(described)
+    assert [field.name for field in msgspec.structs.fields(Context)] == list(described)
 
 
 def test_headers_and_members_give_the_same_numbers() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from app.formats.answers import LONGEST_NAME, AnswerEditor
+from app.formats.answers import AnswerEditor
 from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
 from app.formats.requests import WireRequest
 from app.formats.spec import CHAT_COMPLETIONS as SPEC
@@ -35,8 +35,6 @@ _SEARCHES = re.compile(r"-search-(?:preview|api)")
 
 @dataclass(slots=True)
 class CompletionEditor(AnswerEditor):
-    """Editor of one answer. If Steno replaced the head of the chunks, `context.provider` has the provider's head."""
-
     SPEC = SPEC
     NOTABLE = re.compile(rb'"(?:finish_reason|usage)"\s*+:\s*+[^n\s]|"error"|\[DONE\]')
     CONTENT = re.compile(
@@ -91,7 +89,7 @@ class CompletionEditor(AnswerEditor):
         finished = (choice for choice in objects_in(said.value("choices")) if choice.get("finish_reason"))
         finishes = {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
         # All members go into the first chunk that finishes a choice, the status into the first chunk.
-        members = self._last_members() if finishes and not self.finished else b"" if self.begun else self.context.status
+        members = self.context.report if finishes and not self.finished else b"" if self.begun else self.context.status
         self.begun = True
         if len(self.finished) < self.choices:  # Bounded, because a provider may send any number of choices.
             self.finished |= finishes
@@ -109,10 +107,6 @@ class CompletionEditor(AnswerEditor):
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}
-        for name in head:
-            raw = chunk.raw(name) or b""
-            if name not in self.provider and len(raw) <= LONGEST_NAME and chunk.value(name):
-                self.provider[name] = raw
         replaced = {name: value for name, value in head.items() if name in chunk}
         missing = {name: value for name, value in head.items() if name not in chunk and "choices" in chunk}
         if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:

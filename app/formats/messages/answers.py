@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError
-from app.formats.answers import LONGEST_NAME, AnswerEditor, object_in
+from app.formats.answers import AnswerEditor, object_in
 from app.formats.raw_json import RawObject, joined_members
 from app.formats.refusals import provider_error
 from app.formats.requests import Headers, WireRequest
@@ -81,9 +81,6 @@ class MessageEditor(AnswerEditor):
     def _start(self, given: RawObject, *, is_first: bool) -> bytes:
         self._take(given)
         if self.continues:
-            message = object_in(given, "message")
-            named = {name: message.raw(name) or b"" for name in ("id", "model")}
-            self.provider = {name: raw for name, raw in named.items() if 0 < len(raw) <= LONGEST_NAME}
             return b""
         return given.with_status(self.context.status) if is_first and self.context.status else given.text
 
@@ -92,8 +89,7 @@ class MessageEditor(AnswerEditor):
         if not self._take(given) or self.ended:
             return edited
         self.ended = True
-        members = self._last_members()
-        return RawObject(edited).with_status(members) if members else edited
+        return RawObject(edited).with_status(self.context.report) if self.context.report else edited
 
     def _with_prompt(self, given: RawObject) -> bytes:
         """Add to the frame's usage the prompt tokens from the provider's `message_start`, if missing."""
