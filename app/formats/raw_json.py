@@ -4,7 +4,7 @@
 2. An object with a repeated key is unreadable, because parsers differ on which value counts.
 3. Before it decodes, Steno estimates the number of values by counting the bytes `,`, `[` and `{` (marks).
 4. A client that cuts a text inside an emoji sends half a surrogate pair, which the decoder refuses. Steno then decodes
-   a copy with another escape of the same length, so that all positions are those of the original.
+   a copy with U+FFFD in its place. That escape has the same length, so all positions are those of the original.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _LONE = re.compile(
     # Skip escaped backslashes and whole pairs.
     rb"(?:\\\\)++|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++"
-    rb"|\\u[dD](?P<first>[89a-fA-F])(?P<rest>[0-9a-fA-F]{2})"
+    rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 BLOCK = 65_536
 """Bytes processed in one step, during which other threads wait."""
@@ -44,20 +44,10 @@ def decoded(json: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T
 
 def replaced(json: bytes) -> bytes:
     """Return JSON with U+FFFD in place of each lone surrogate; the same object if it has none."""
-    return _each(json, lambda _: rb"\ufffd")
-
-
-def told_apart(json: bytes) -> bytes:
-    """Return JSON with a private-use character in place of each lone surrogate; the same object if it has none.
-    Different surrogates get different characters. Their escapes have the same length, so positions stay the same."""
-    return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
-
-
-def _each(json: bytes, written: Callable[[re.Match[bytes]], bytes]) -> bytes:
     blocks = range(0, len(json), BLOCK) if b"\\u" in json else ()
     if not any(_ANY.search(json, start, start + BLOCK + ESCAPE) for start in blocks):
         return json
-    made = _LONE.sub(lambda found: found[0] if found["first"] is None else written(found), json)
+    made = _LONE.sub(lambda found: found[0] if found["lone"] is None else rb"\ufffd", json)
     return json if made == json else made
 
 
@@ -178,7 +168,7 @@ def _members(text: bytes) -> dict[str, Member]:
     try:
         values = _decode_members(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if (readable := told_apart(text)) is text:
+        if (readable := replaced(text)) is text:
             raise Unreadable(str(error)) from error
         return _members(readable)
     if len(values) > MOST_MEMBERS:
@@ -264,7 +254,7 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
         return list(map(bytes, _decode_elements(raw)))
     except (msgspec.DecodeError, RecursionError) as error:
         given = bytes(raw)
-        if (readable := told_apart(given)) is given:
+        if (readable := replaced(given)) is given:
             raise Unreadable(str(error)) from error
     elements, place = list[bytes](), 0
     for element in split_array(readable):

@@ -29,7 +29,6 @@ from app.formats.raw_json import (
     RawObject,
     count_marks,
     holds_more_values,
-    told_apart,
 )
 from app.runtime.bounded import Cache, Caches
 
@@ -118,8 +117,6 @@ MOST_NEW = 32
 """Most new messages after which a cached history is still found. With more, Steno looks up each message."""
 MESSAGE_BYTES = 700
 """Memory overhead of a message, in addition to its raw bytes and its texts."""
-LONE = b"lone surrogates"
-"""Suffix of the canonical bytes of a message with lone surrogates, so that no other message has these bytes."""
 PLACE_BYTES = 80
 """Memory of a message's entries in a history and in its indexes."""
 
@@ -227,12 +224,8 @@ class MessageReader:
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
-        message: Any = draft.message
-        canonical = draft.canonical
-        if (apart := told_apart(raw)) is not raw and (told := self._decode(apart, self._ignore).canonical) != canonical:
-            canonical = told + LONE
         # The new message is not shared yet.
-        msgspec.structs.force_setattr(message, "digest", self._digest(canonical))
+        msgspec.structs.force_setattr(draft.message, "digest", self._digest(draft.canonical))
         return draft.message
 
 

@@ -25,7 +25,6 @@ from app.formats.raw_json import (
     holds_more_values,
     replaced,
     split_array,
-    told_apart,
 )
 from app.formats.reader import Decode, MessageReader
 from app.formats.registry import FORMATS
@@ -202,7 +201,7 @@ def whole(value: Any) -> Any:
 def test_whatever_holds_halves_is_read_with_replacements_and_stays_as_long(value: Any) -> None:
     written = json.dumps(value).encode()
     assert decoded(written, msgspec.json.decode) == whole(json.loads(written))
-    assert len(replaced(written)) == len(told_apart(written)) == len(written)
+    assert len(replaced(written)) == len(written)
 
 
 @given(st.dictionaries(TEXTS, VALUES_WITH_HALVES, min_size=1))
@@ -226,7 +225,8 @@ def test_a_half_is_found_wherever_it_stands_in_a_long_text(place: int) -> None:
 
 
 def test_what_is_no_json_stays_unreadable() -> None:
-    for written in (rb'{"a":"\ud800"', rb'{"a":"\ud800" 1}', rb'{"a":"\ud80"}', rb'{"a":"\ud800","a":1}'):
+    repeated = (rb'{"a":"\ud800","a":1}', rb'{"\ud800":1,"\ud801":1}')
+    for written in (rb'{"a":"\ud800"', rb'{"a":"\ud800" 1}', rb'{"a":"\ud80"}', *repeated):
         with pytest.raises(Unreadable):
             RawObject(written)
     with pytest.raises(Unreadable):
@@ -259,20 +259,9 @@ def digest(decode: Decode, raw: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("format_", FORMATS, ids=lambda each: each.name)
-def test_a_digest_tells_halves_apart_and_their_spelling_and_order_not(format_: Any) -> None:
+def test_a_message_has_the_digest_of_its_replacement_however_it_is_spelt(format_: Any) -> None:
     raw = MESSAGES[format_.name]
-    shuffled = json.dumps(dict(reversed(json.loads(raw).items()))).encode()
     own = digest(format_.message, raw)
     assert digest(format_.message, raw.replace(rb"x\ud8", rb"x\uD8").replace(rb"f\ud8", rb"f\uD8")) == own
-    assert digest(format_.message, shuffled) == own
-    others = {
-        digest(format_.message, each) for each in (raw.replace(rb"\ud83d", rb"\ud83c"), replaced(raw), told_apart(raw))
-    }
-    assert len(others | {own}) == 4
-
-
-def test_a_half_in_thinking_that_is_left_out_later_changes_no_digest() -> None:
-    [decode] = [format_.message for format_ in FORMATS if format_.name == "messages"]
-    thinking = rb'{"type":"thinking","thinking":"\ud83d","signature":"s"},'
-    raw = rb'{"role":"assistant","content":[%b{"type":"text","text":"x"}]}'
-    assert digest(decode, raw % thinking) == digest(decode, raw % b"")
+    assert digest(format_.message, json.dumps(dict(reversed(json.loads(raw).items()))).encode()) == own
+    assert digest(format_.message, replaced(raw)) == own

@@ -15,7 +15,7 @@ from app.compaction.prompts import (
     failed_results,
 )
 from app.conversation.messages import History
-from app.formats.chat_completions.spec import SPEC
+from app.formats.spec import CHAT_COMPLETIONS as SPEC
 from tests.unit.conversations import chunk, conversation, count, message, turns, words
 
 
