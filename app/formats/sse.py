@@ -14,10 +14,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 KEEP_ALIVE = b": keep-alive\n\n"
-_BOUNDARY = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
-"""Two line ends in a row, each `\\r\\n`, `\\n` or `\\r`."""
-_MARKS = (b"\n\r", b"\r\r", b"\n\n")
-"""First two bytes of a boundary; a line feed may follow a `\\r`."""
+_BOUNDARY = re.compile(rb"\n\r?\n")
+"""An empty line. Steno does not know lines that end in `\\r` alone: no provider writes them."""
 LONGEST_FRAME = 8 << 20
 """Most bytes of an incomplete frame that Steno holds back."""
 MOST_VALUES = 200_000
@@ -25,10 +23,7 @@ MOST_VALUES = 200_000
 
 
 class FrameSplitter:
-    """Splitter of chunks into complete frames, each with its final blank line.
-
-    A boundary may end with `\\r` at a chunk's end: the frame is not held back, and a following line feed is sent alone.
-    """
+    """Splitter of chunks into complete frames, each with its final blank line."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -42,12 +37,10 @@ class FrameSplitter:
         """Return all frames that are now complete, joined."""
         if not self._held:
             stop = last_end(chunk)
-            if not stop and not self.overran and chunk.startswith(b"\n"):
-                stop = 1  # An empty line, or the line feed after a forwarded `\r`.
             complete = chunk[:stop]
             self._held += memoryview(chunk)[stop:]
         else:
-            searched = len(self._held) - 1
+            searched = max(0, len(self._held) - 2)
             self._held += chunk
             stop = last_end(bytes(memoryview(self._held)[searched:]))
             stop = searched + stop if stop else 0
@@ -76,25 +69,14 @@ def frames_in(together: bytes) -> list[bytes]:
 
 
 def first_end(frames: bytes, start: int) -> int:
-    if frames.find(b"\r", start, frames.find(b"\n", start)) == -1:  # Few providers use `\r`.
-        place = frames.find(b"\n\n", start)
-        stop = len(frames) if place == -1 else place + 2
-        if frames.find(b"\r", start, stop) == -1:
-            return stop
     found = _BOUNDARY.search(frames, start)
     return found.end() if found else len(frames)
 
 
 def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
     """Return the end of the last complete frame before `stop`; `start` if there is none."""
-    if frames.find(b"\r", start, stop) == -1:
-        place = frames.rfind(b"\n\n", start, stop)
-        return start if place == -1 else place + 2
-    place = -1
-    for mark in _MARKS:
-        place = max(place, frames.rfind(mark, max(start, place), stop))
-    found = _BOUNDARY.match(frames, place) if place != -1 else None
-    return found.end() if found else start
+    place, spaced = frames.rfind(b"\n\n", start, stop), frames.rfind(b"\n\r\n", start, stop)
+    return start if place == spaced == -1 else max(place + 2, spaced + 3)
 
 
 def event(data: bytes, name: str | None = None) -> bytes:
@@ -104,8 +86,6 @@ def event(data: bytes, name: str | None = None) -> bytes:
 
 def data_of(frame: bytes) -> tuple[int, int] | None:
     """Return start and stop of a frame's data; None unless it has exactly one data line."""
-    if b"\r" in frame:
-        frame = frame.replace(b"\r", b"\n")
     start = len(b"data:")
     if not frame.startswith(b"data:"):
         place = frame.find(b"\ndata:")
@@ -117,7 +97,7 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
     stop = frame.find(b"\n", start)
     if stop == -1:
         return start, len(frame)
-    return None if frame.find(b"\ndata:", stop) != -1 else (start, stop)
+    return None if frame.find(b"\ndata:", stop) != -1 else (start, stop - frame.startswith(b"\r", stop - 1))
 
 
 EventShape = Literal["chunk", "start", "comment", "off"]
