@@ -9,7 +9,7 @@ In a rendered view verbatim messages keep their bytes.
    earlier turns are dropped; those of the current turn stay because its thinking may be signed over them.
 2. A history must begin with a user's message.
 3. Cache breakpoints stay on their blocks; a summary gets the last breakpoint of the messages that it replaces. Steno
-   adds none here. A one-hour breakpoint may not follow a five-minute one.
+   adds none here. Carried and pinned messages lose theirs: a one-hour breakpoint may not follow a five-minute one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.view import Altered, Conversation, Pinned, Summary, Verbatim, View
+from app.compaction.view import Altered, Carried, Conversation, Pinned, Summary, Verbatim, View
 from app.conversation.authored_text import result_confidence
 from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind, Media, Message, ToolCall
@@ -372,12 +372,14 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
         entries.insert(0, Placed(msgspec.json.encode(_note(OPENER)), role="user", own=True))
     entries = _settled(entries, begun, messages.expired_places)
     payload = joined(entries, "text", goes_first=_is_raw_result) if alternate else [entry.raw for entry in entries]
-    return [*instructions, *in_order(payload)]
+    return [*instructions, *payload]
 
 
 def _entries(conversation: Conversation, view: View) -> Iterator[Placed]:
     skipped, history = len(conversation.instructions), conversation.transcript.messages
     turn = history.turn_starts[-1] if history.turn_starts else 0
+    copied = {i for part in view.parts if isinstance(part, Pinned) for i in range(part.start, part.stop)}
+    copied |= {part.index for part in view.parts if isinstance(part, Carried)}
 
     def unthinking(raw: bytes) -> bytes | None:
         return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
@@ -385,8 +387,11 @@ def _entries(conversation: Conversation, view: View) -> Iterator[Placed]:
     for each in placed(conversation, view, _note, _left, unthinking)[skipped:]:
         if each.place in history.expired_places and each.place < turn:
             continue
-        mark = None if each.summary is None else _mark_of(conversation, view, each.summary)
-        raw = each.raw if mark is None else edited(each.raw, partial(_marked, mark=mark))
+        raw = each.raw
+        if each.summary is not None and (mark := _mark_of(conversation, each.summary)):
+            raw = edited(raw, partial(_marked, mark=mark))
+        elif each.place in copied and MARK.encode() in raw:
+            raw = edited(raw, _unmarked)
         yield each._replace(raw=raw, role=each.role or "user")
 
 
@@ -394,18 +399,23 @@ def _marked(block: dict[str, Any], mark: object) -> dict[str, Any]:
     return {**block, MARK: mark}
 
 
+def _unmarked(block: dict[str, Any]) -> dict[str, Any]:
+    left = {key: held for key, held in block.items() if key != MARK}
+    if isinstance(content := block.get("content"), list):
+        left["content"] = [_unmarked(inner) if isinstance(inner, dict) else inner for inner in content]
+    return left
+
+
 def _note(text: str) -> Mapping[str, Any]:
     """Return a user message with one block, which may get a cache breakpoint."""
     return {"role": "user", "content": [{"type": "text", "text": text}]}
 
 
-def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
-    """Return the last cache breakpoint of the messages that a summary replaces and that are not sent, if any."""
+def _mark_of(conversation: Conversation, part: Summary) -> object:
+    """Return the last cache breakpoint of the messages that a summary replaces, if any."""
     messages, positions = conversation.transcript.messages, conversation.chain.positions
     start, stop = (positions[end] for end in (part.chunk.from_digest, part.chunk.through_digest))
-    sent = {i for other in view.parts if isinstance(other, Pinned) for i in range(other.start, other.stop)}
-    sent |= {start + offset for offset in part.chunk.carried}
-    marks = (marks_in(messages[index].raw, MARK) for index in range(stop - 1, start - 1, -1) if index not in sent)
+    marks = (marks_in(messages[index].raw, MARK) for index in range(stop - 1, start - 1, -1))
     return next((msgspec.Raw(found[-1]) for found in marks if found), None)
 
 
@@ -478,32 +488,3 @@ def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | Non
 
 def _is_raw_result(block: bytes) -> bool:
     return is_result(object_of(decoded_value(block)))
-
-
-_LONG = "1h"
-
-
-def in_order(raw_messages: Sequence[bytes]) -> list[bytes]:
-    """Remove each one-hour breakpoint after a five-minute one, because providers refuse that order."""
-    if not any(b'"ttl"' in raw for raw in raw_messages):
-        return list(raw_messages)
-    is_short = False
-
-    def edit(block: dict[str, Any]) -> dict[str, Any]:
-        nonlocal is_short
-        left = block
-        if isinstance(content := block.get("content"), list):
-            inner = [edit(held) if isinstance(held, dict) else held for held in content]
-            if any(now is not was for now, was in zip(inner, content, strict=True)):
-                left = {**left, "content": inner}
-        if mark := block.get(MARK):
-            if is_short and _is_long(mark):
-                return {key: value for key, value in left.items() if key != MARK}
-            is_short = is_short or not _is_long(mark)
-        return left
-
-    return [edited(raw, edit) if MARK.encode() in raw else raw for raw in raw_messages]
-
-
-def _is_long(mark: object) -> bool:
-    return isinstance(mark, Mapping) and mark.get("ttl") == _LONG
