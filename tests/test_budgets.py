@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 38_899,
+    "app": 38_848,
     "app/cli": 1_692,
     "app/compaction": 9_363,
     "app/conversation": 1_941,
@@ -28,8 +28,8 @@ LINES = {
     "app/store": 3_901,
     "app/telemetry": 475,
     "app/tokens": 1_982,
-    "app/formats": 6_204,
-    "tests": 49_185,
+    "app/formats": 6_153,
+    "tests": 49_180,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""

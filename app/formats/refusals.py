@@ -28,7 +28,7 @@ import msgspec
 
 from app.compaction.budget import MIN_LIMIT, Overflow
 from app.conversation.wordings import read_wordings
-from app.formats.raw_json import as_text, decoded
+from app.formats.raw_json import as_text, decoded, object_of
 from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
@@ -161,15 +161,18 @@ def _said(body: object, depth: int = 0) -> _Said:
     """Parse an error: its innermost message, and the codes and numbers of all levels."""
     if isinstance(body, str):
         return _in_string(body[:LONGEST_TEXT], depth)
-    if depth > _DEEPEST_BODY or not body:
-        return _Said()
-    if isinstance(body, list):
+    if isinstance(body, list) and body and depth <= _DEEPEST_BODY:
         return _said(body[0], depth + 1)
-    if not isinstance(body, Mapping):
+    if not isinstance(body, Mapping) or depth > _DEEPEST_BODY:
         return _Said()
     body = {str(key).lower(): value for key, value in body.items()}
-    said = _inner(body, depth)
-    _add_reason(said, body)
+    metadata = object_of(body.get("metadata"))
+    said = _inner(body, metadata, depth)
+    for reason in (as_text(holder.get("reason"))[:LONGEST_TEXT] for holder in (body, metadata)):
+        if " " in reason:  # A sentence; a single word is a code.
+            said.message = f"{said.message.rstrip('.')}. {reason}" if said.message else reason
+        elif reason:
+            said.codes.append(reason[:_LONGEST_CODE].lower())
     said.param = said.param or as_text(body.get("param"))
     for key in _MEMBERS["codes"]:
         value = body.get(key)
@@ -177,33 +180,18 @@ def _said(body: object, depth: int = 0) -> _Said:
             said.codes.append(re.sub(r"[\s-]+", "_", value[:_LONGEST_CODE].lower()))
         if key != "type" and said.status is None and re.fullmatch(r"[45][0-9][0-9]", str(value)):
             said.status = int(str(value))
-    for key, value in body.items():
-        if isinstance(value, int) and not isinstance(value, bool):
-            said.fields.setdefault(key, value)
+    numbers = {key: value for key, value in body.items() if isinstance(value, int) and not isinstance(value, bool)}
+    said.fields = {**numbers, **said.fields}
     return said
 
 
-def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
-    """Add the `reason` of a body and of its metadata: a sentence to the message, a single word to the codes."""
-    metadata = body.get("metadata")
-    for holder in (body, metadata if isinstance(metadata, Mapping) else {}):
-        reason = as_text(holder.get("reason"))[:LONGEST_TEXT]
-        if " " in reason:
-            said.message = f"{said.message.rstrip('.')}. {reason}" if said.message else reason
-        elif reason:
-            said.codes.append(reason[:_LONGEST_CODE].lower())
-
-
-def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
-    """Parse the first member that has a message; an `error` object comes first."""
-    keys: Iterable[str] = _MEMBERS["messages"]
-    if isinstance(body.get("error"), Mapping):
-        keys = dict.fromkeys(("error", *_MEMBERS["messages"]))  # Each key once, or the work doubles at every depth.
-    found = [_said(body[key], depth + 1) for key in keys if body.get(key)]
-    found += [_said(body[key], depth + 1) for key in _MEMBERS["around"] if isinstance(body.get(key), Mapping)]
-    metadata = body.get("metadata")
-    if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
-        found.insert(0, _said(metadata["raw"], depth + 1))  # A router quotes its provider.
+def _inner(body: Mapping[str, Any], metadata: Mapping[str, Any], depth: int) -> _Said:
+    """Parse the first member that has a message. A router quotes its provider in `metadata.raw`."""
+    # An `error` object comes before other members, a text in it does not.
+    keys = sorted(_MEMBERS["messages"], key=lambda key: key != "error" or not isinstance(body.get(key), Mapping))
+    around = (object_of(body.get(key)) for key in _MEMBERS["around"])
+    held = (as_text(metadata.get("raw")), *map(body.get, keys), *around)
+    found = [_said(each, depth + 1) for each in held if each]
     return next((said for said in found if said.message), found[0] if found else _Said())
 
 
