@@ -114,7 +114,7 @@ def test_there_are_so_many_at_once_for_a_tenant_and_for_all() -> None:
     assert held.is_free("c", 1)
 
 
-PLACE, LIMIT = ("one", "c-1"), 10_000
+LIMIT = 10_000
 SENT, MISSED = Decision(None), Decision(None, why=because(Code.SUMMARY_IN_BACKGROUND))
 NOTHING: Any = None
 WRITING: Any = SimpleNamespace(routes=lambda _: [SimpleNamespace(name="upstream", model="m")])
@@ -146,59 +146,32 @@ class Beginning(Background):
         return 600
 
 
-@pytest.fixture
-def begins(monkeypatch: pytest.MonkeyPatch) -> Beginning:
-    monkeypatch.setattr("app.compaction.background.replace", lambda request, **changes: (request, changes))
-    return Beginning()
+GROWN = 7_100 + int(PLANNED_GROWTH * LIMIT)
+PLANS: dict[str, tuple[int | None, int, Decision, bool]] = {
+    "not at the trigger": (None, 7_000, SENT, False),
+    "over the trigger": (None, 7_100, SENT, True),
+    "not twice for one history": (7_100, 7_100, SENT, False),
+    "not before it has grown": (7_100, GROWN - 1, SENT, False),
+    "once it has grown": (7_100, GROWN, SENT, True),
+    "where a request went on without its summary": (7_100, 7_100, MISSED, True),
+    "also where it was shortened far below the trigger": (7_100, 3_000, MISSED, True),
+    "not below the trigger": (7_100, 3_000, SENT, False),
+    # 9,700 may be sent without the summary, less the 600 that are expected.
+    "not while there is time": (9_000, 9_100, SENT, False),
+    "where there is no more time": (9_000, 9_101, SENT, True),
+}
 
 
-def request(tokens: int) -> Any:
+@pytest.mark.parametrize(("planned", "tokens", "decision", "begins"), PLANS.values(), ids=PLANS)
+def test_a_compaction_is_planned(planned: int | None, tokens: int, decision: Decision, begins: bool) -> None:
+    """By limits for the time when it is used."""
     history = [message("user", tokens=tokens - 600), message("assistant", tokens=300), message("user", tokens=300)]
-    return SimpleNamespace(
-        conversation_key=PLACE,
-        tenant=PLACE[0],
-        conversation=conversation(*history),
-        budget=budget(LIMIT),
-        may_compact=True,
-        policy=SimpleNamespace(summarises=True),
-    )
-
-
-def begun(begins: Beginning, tokens: int, decision: Decision) -> bool:
-    begins.begun.clear()
-    begins.consider(request(tokens), BackgroundSettings(), decision)
-    return bool(begins.begun)
-
-
-def test_a_compaction_is_planned_over_the_trigger_when_the_history_is_new_or_has_grown(begins: Beginning) -> None:
-    assert not begun(begins, 7_000, SENT)
-    assert begun(begins, 7_100, SENT)
-    begins._planned.keep(PLACE, 7_100)
-    assert not begun(begins, 7_100, SENT)
-    assert not begun(begins, 7_100 + int(PLANNED_GROWTH * LIMIT) - 1, SENT)
-    assert begun(begins, 7_100 + int(PLANNED_GROWTH * LIMIT), SENT)
-
-
-def test_it_is_planned_whenever_a_request_went_on_without_its_summary(begins: Beginning) -> None:
-    """Also where it was shortened so much that what was sent is far below the trigger."""
-    begins._planned.keep(PLACE, 7_100)
-    assert begun(begins, 7_100, MISSED)
-    assert begun(begins, 3_000, MISSED)
-    assert not begun(begins, 3_000, SENT)
-
-
-def test_it_is_planned_whenever_there_is_no_more_time(begins: Beginning) -> None:
-    """9,700 may be sent without the summary, less the 600 that are expected."""
-    begins._planned.keep(PLACE, 9_000)
-    assert not begun(begins, 9_100, SENT)
-    assert begun(begins, 9_101, SENT)
-
-
-def test_what_it_begins_goes_by_limits_for_the_time_when_it_is_used(begins: Beginning) -> None:
-    begun(begins, 7_100, SENT)
-    ((_, changes),) = begins.begun
-    assert set(changes) == {"budget"}
-    assert (changes["budget"].limit, changes["budget"].target) == (LIMIT, LIMIT // 2 - 600)
+    request, background = asked(conversation(*history), budget=budget(LIMIT)), Beginning()
+    if planned:
+        background._planned.keep(request.conversation_key, planned)
+    background.consider(request, BackgroundSettings(), decision)
+    limits = [(begun.budget.limit, begun.budget.target) for begun in background.begun]
+    assert limits == ([(LIMIT, LIMIT // 2 - 600)] if begins else [])
 
 
 def test_trouble_of_its_own_does_not_reach_the_request_that_was_answered() -> None:

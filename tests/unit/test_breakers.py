@@ -159,35 +159,19 @@ def test_calls_that_were_made_for_one_thing_fail_once() -> None:
     assert breaker.admits("m", TENANT)
 
 
-def test_after_thirty_seconds_one_caller_is_the_probe() -> None:
+def test_after_thirty_seconds_one_caller_is_the_probe_and_another_where_it_fails_or_never_reports() -> None:
     clock = Clock()
     breaker = failed(3, clock)
-    clock.now = 29.9
-    assert not breaker.admits("m", TENANT)
-    clock.now = 30.0
-    assert [breaker.admits("m", TENANT) for _ in range(3)] == [True, False, False]
 
+    def admitted(now: float) -> list[bool]:
+        clock.now = now
+        return [breaker.admits("m", TENANT) for _ in range(2)]
 
-def test_a_probe_that_fails_begins_another_pause() -> None:
-    clock = Clock()
-    breaker = failed(3, clock)
-    clock.now = 30.0
-    assert breaker.admits("m", TENANT)
-    clock.now = 50.0
-    breaker.failed("m", TENANT, WHY)
-    clock.now = 79.9
-    assert not breaker.admits("m", TENANT)
+    assert [admitted(29.9), admitted(30.0)] == [[False, False], [True, False]]
+    assert admitted(60.0) == [True, False], "the first probe never reported"
     clock.now = 80.0
-    assert breaker.admits("m", TENANT)
-
-
-def test_a_probe_that_never_reports_is_followed_by_another() -> None:
-    clock = Clock()
-    breaker = failed(3, clock)
-    clock.now = 30.0
-    assert breaker.admits("m", TENANT)
-    clock.now = 60.0
-    assert breaker.admits("m", TENANT)
+    breaker.failed("m", TENANT, WHY)
+    assert [admitted(109.9), admitted(110.0)] == [[False, False], [True, False]]
 
 
 def test_what_fails_for_two_tenants_is_left_alone_by_all_until_the_pause_is_over() -> None:
