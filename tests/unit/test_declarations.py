@@ -81,46 +81,41 @@ def test_functions_stand_in_a_namespace_with_blank_lines_between() -> None:
     )
 
 
-def test_a_description_becomes_comment_lines_without_blank_ones_around() -> None:
+BEE = {"type": "object", "properties": {"b": {"type": "string", "description": "Bee"}}}
+LISTED = {"type": "array", "items": {"type": "object", "properties": {"a": BEE}}}
+BUZZ = {"type": "boolean", "title": "Bee", "description": "Buzz\nbuzz"}
+DEFAULTS = {"a": {"default": "x"}, "b": {"enum": ["y", "z"], "default": "y"}, "c": {"default": 1}}
+DATE = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}, True]}
+FUNCTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "properties without comments on one line": ({"a": {"type": "string"}, "b": {}}, "{ a?: string, b?: any }"),
+    "one comment puts every property on its own line": (
+        {"a": {"type": "string"}, "b": BUZZ},
+        "{\na?: string,\n// Bee\n//\n// Buzz\n// buzz\nb?: boolean,\n}",
+    ),
+    "a default follows the comma, quoted unless it is one of an enum": (
+        DEFAULTS,
+        '{\na?: any, // default: "x"\nb?: "y" | "z", // default: y\nc?: any, // default: 1\n}',
+    ),
+    "an object inside, over several lines, is indented": ({"a": BEE}, "{\na?: {\n  // Bee\n  b?: string,\n},\n}"),
+    "and one inside that": ({"o": LISTED}, "{\no?: {\n  a?: {\n    // Bee\n    b?: string,\n  },\n}[],\n}"),
+    "a union that may be null has an option a line with its format": (
+        {"a": DATE},
+        "{\na?: \n | string // format: date\n | null\n | any,\n}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("properties", "text"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_parameters_are_written(properties: dict[str, Any], text: str) -> None:
+    assert written({"properties": properties}) == f"type f = (_: {text}) => any;"
+
+
+def test_descriptions_and_titles_are_comments_and_what_is_required_has_no_question_mark() -> None:
     assert written({}, "\n  Add up.\n\n    Args:\n  ") == "// Add up.\n//\n// Args:\ntype f = () => any;"
-
-
-def test_properties_without_comments_stand_on_one_line() -> None:
-    parameters = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]}
-    assert written(parameters) == "type f = (_: { a: string, b?: number }) => any;"
-
-
-def test_one_comment_puts_every_property_on_its_own_line() -> None:
-    properties = {"a": {"type": "string"}, "b": {"type": "boolean", "title": "Bee", "description": "Buzz\nbuzz"}}
-    assert written({"properties": properties, "required": ["a"]}) == (
-        "type f = (_: {\na: string,\n// Bee\n//\n// Buzz\n// buzz\nb?: boolean,\n}) => any;"
-    )
-
-
-def test_a_title_of_all_parameters_stands_before_their_brace() -> None:
     parameters = {"title": "Args", "properties": {"a": {"type": "null"}}}
     assert written(parameters) == "type f = (_: // Args\n{ a?: null }) => any;"
-
-
-def test_a_default_follows_the_comma_quoted_unless_it_is_one_of_an_enum() -> None:
-    properties = {
-        "a": {"type": "string", "default": "x"},
-        "b": {"enum": ["y", "z"], "default": "y"},
-        "c": {"type": "number", "default": 1},
-    }
-    assert written({"properties": properties}) == (
-        'type f = (_: {\na?: string, // default: "x"\n'
-        'b?: "y" | "z", // default: y\nc?: number, // default: 1\n}) => any;'
-    )
-
-
-def test_objects_inside_are_indented_once_they_need_several_lines() -> None:
-    inner = {"type": "object", "properties": {"b": {"type": "string", "description": "Bee"}}}
-    assert written({"properties": {"a": inner}}) == ("type f = (_: {\na?: {\n  // Bee\n  b?: string,\n},\n}) => any;")
-    outer = {"type": "object", "properties": {"a": inner}}
-    assert written({"properties": {"o": {"type": "array", "items": outer}}}) == (
-        "type f = (_: {\no?: {\n  a?: {\n    // Bee\n    b?: string,\n  },\n}[],\n}) => any;"
-    )
+    required = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]}
+    assert written(required) == "type f = (_: { a: string, b?: number }) => any;"
 
 
 @pytest.mark.parametrize(
@@ -145,13 +140,6 @@ def test_objects_inside_are_indented_once_they_need_several_lines() -> None:
 )
 def test_types_are_those_of_typescript(schema: Any, expected: str) -> None:
     assert type_of(schema) == expected
-
-
-def test_a_union_that_may_be_null_stands_an_option_a_line_with_formats() -> None:
-    options = [{"type": "string", "format": "date"}, {"type": "null"}, True]
-    assert written({"properties": {"a": {"anyOf": options}}}) == (
-        "type f = (_: {\na?: \n | string // format: date\n | null\n | any,\n}) => any;"
-    )
 
 
 def test_a_reference_is_written_in_place() -> None:

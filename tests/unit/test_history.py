@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.view import Conversation
+from app.conversation.lazy import lazy
 from app.conversation.messages import History, Kind, Media, Message
 from app.conversation.tool_results import ResultConfidence
 from app.tokens.estimate import Costs
@@ -138,3 +140,44 @@ def test_a_cut_inside_a_turn_splits_its_user_message_off() -> None:
 def test_tokens_of_a_range_are_the_sum_of_its_messages() -> None:
     transcript = transcript_of([message("user", tokens=3), message("assistant", tokens=4), message("user", tokens=5)])
     assert (transcript.tokens(0), transcript.tokens(1), transcript.tokens(0, 2)) == (12, 9, 7)
+
+
+# Lazy attributes
+
+
+class Slow:
+    def __init__(self, begun: Event, gate: Event) -> None:
+        self.begun, self.gate, self.times = begun, gate, 0
+
+    @lazy
+    def answer(self) -> int:
+        """What it is."""
+        self.times += 1
+        self.begun.set()
+        assert self.gate.wait(10.0)
+        return 42
+
+
+def opened() -> Event:
+    gate = Event()
+    gate.set()
+    return gate
+
+
+def test_it_is_worked_out_once_and_for_each_instance() -> None:
+    one, other = Slow(Event(), opened()), Slow(Event(), opened())
+    assert (one.answer, one.answer, one.times, other.times) == (42, 42, 1, 0)
+    del one.__dict__["answer"]
+    assert (one.answer, one.times) == (42, 2)
+    assert Slow.answer.__doc__ == "What it is."
+
+
+def test_one_instance_does_not_wait_for_another() -> None:
+    """As an event loop would for a worker thread."""
+    held = Slow(Event(), Event())
+    thread = Thread(target=lambda: held.answer)
+    thread.start()
+    assert held.begun.wait(10.0)
+    assert Slow(Event(), opened()).answer == 42
+    held.gate.set()
+    thread.join()
