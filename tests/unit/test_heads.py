@@ -98,7 +98,7 @@ class Seeing:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         told = {key: value for key, value in scope.items() if key not in (CONNECTION, KNOWN)}
-        told["headers"] = list(scope["headers"])
+        told |= {"headers": list(scope["headers"]), "state": dict(scope["state"])}
         scope["headers"].append((b"mine", b"alone"))
         scope["state"]["mine"] = "alone"
         self.seen.append(told)
