@@ -26,7 +26,7 @@ from app.api.dependencies import (
     request_body,
 )
 from app.compaction.chunks import SummaryChunk
-from app.compaction.decision import Decision, StepName
+from app.compaction.decision import Decision
 from app.compaction.planning_state import build_view, paths, widest_path
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
@@ -116,36 +116,6 @@ class ForcedCompactionOut(CompactionOut):
     summaries: list[SummaryOut] = Field(description="Summaries that were made for this request.")
 
 
-class StepOut(BaseModel):
-    step: StepName
-    outcome: str = Field(
-        description="Of stored: fits, too_large. Of mask: set, put_off. Of summarise: made, failed, in_background, ..."
-        " Of the others: sent, refused."
-    )
-    tokens: int | None = Field(description="Of the prompt after this step; of summarise: of the new summaries.")
-    summaries: int = Field(description="Number of summaries in the prompt; of summarise: of new ones.")
-    reason: str | None
-
-
-class PlanDetailsOut(BaseModel):
-    """How a payload came about. Tokens are the provider's."""
-
-    request_id: str
-    turn: int
-    window: int
-    window_source: str = Field(description="config, provider, learnt, bundled or default.")
-    limit: int = Field(description="Tokens of the window that the prompt may use.")
-    trigger: int = Field(description="Tokens above which a compaction is due.")
-    target: int = Field(description="Tokens of the prompt that a compaction aims at.")
-    floor: int = Field(description="Tokens of instructions, tools and the last user message, which are never changed.")
-    estimated: int = Field(description="Tokens of the client's request.")
-    forwarded: int = Field(description="Tokens of the request to the provider.")
-    context_status: str = Field(description=f"{STATUSES}.")
-    actions: list[str]
-    reason: str | None
-    steps: list[StepOut] = Field(description="Steps that were tried, in order; the last one made the payload.")
-
-
 class PlanOut(BaseModel):
     """Plan of a request: what would happen to it now; summaries that would be made are imagined at their largest."""
 
@@ -157,7 +127,10 @@ class PlanOut(BaseModel):
     summaries_to_make: int
     messages_to_summarize: int
     budget: dict[str, int | str]
-    plan: PlanDetailsOut | None = Field(description="Steps that would be tried; null where nothing is due.")
+    plan: dict[str, Any] | None = Field(
+        description="Numbers of the choice, in the provider's tokens, and its `steps` in order; null where nothing"
+        " is due."
+    )
 
 
 router = APIRouter(prefix="/context", tags=["compactions"])
@@ -170,7 +143,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     chat = await parsed(request, services, tenant, body, remember=False)
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     decision = chat.with_output_limits(await services.compactor.dry_run(chat).prepare())
-    budget, made = chat.budget, await chat.beside(services.work.do, lambda: plan_of(chat, decision))
+    budget = chat.budget
     return PlanOut(
         format=chat.format.name,
         context_status=decision.status,
@@ -187,7 +160,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
             "trigger": budget.line.to_provider_tokens(min(budget.trigger.quiet_tokens, budget.limit)),
             "target": budget.line.to_provider_tokens(budget.target),
         },
-        plan=made and PlanDetailsOut.model_validate(made),
+        plan=await chat.beside(services.work.do, lambda: plan_of(chat, decision)),
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 from msgspec import Meta, Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from app.api.dependencies import (
@@ -35,7 +35,7 @@ from app.api.dependencies import (
     request_body,
 )
 from app.compaction.chunk_builder import corrected
-from app.compaction.chunks import SummaryChunk, UserWords
+from app.compaction.chunks import SummaryChunk
 from app.compaction.handoff import handoff, standing
 from app.conversation.messages import History, Kind, Message
 from app.conversation.secrets import without_secrets
@@ -65,8 +65,6 @@ LONGEST_QUERY = 200
 """Maximum characters of a search text."""
 LONGEST_BODY = 200_000
 """Maximum bytes of a body. No summary is this long."""
-MOST_LINES = 1_000
-WHAT_TO_SEND = 'Send {"text": "..."}, a new text; "values" are lines, "user_words" {"turn": 3, "text": "..."}.'
 
 Text = Annotated[str, Query(description="Part of a text, in upper or lower case.")]
 _ID = re.compile(r"msg_(-?\d{1,9})")
@@ -158,10 +156,8 @@ class SummaryOut(BaseModel):
     created_at: datetime | None
 
 
-class SummaryEdit(Struct):
-    text: str | None = None
-    values: Annotated[list[str], Meta(max_length=MOST_LINES)] | None = None
-    user_words: Annotated[list[UserWords], Meta(max_length=MOST_LINES)] | None = None
+class SummaryEdit(Struct, forbid_unknown_fields=True):
+    text: str
 
 
 class SummariesDeletedOut(BaseModel):
@@ -405,11 +401,13 @@ async def edit_summary(
 ) -> SummaryOut:
     """Replaces the summary: a new one with this text stands for its messages, under an id of its own, from the next
     request on. Every fold that stood for it is deleted."""
-    members = _read_edit(body)
+    text = without_secrets(decoded(body, SummaryEdit, LONGEST_BODY, 'Send {"text": "..."}: the new text.').text)
+    if not text.strip():
+        raise InvalidRequest("The text is empty. To be rid of the summary, delete it.", "text")
     old = await found_summary(services, tenant, conversation_id, summary_id)
     conversation = await known(services, tenant, conversation_id)
     count, budget = services.model_limits.for_summaries(conversation.model, tenant, services.format)
-    new = await services.work.do(tenant, lambda: corrected(old, conversation_id, count, **members))
+    new = await services.work.do(tenant, lambda: corrected(old, conversation_id, count, text))
     most = max(budget.summary, old.tokens)
     if new.tokens > most:
         shown, room = (round(budget.line.ratio * tokens) for tokens in (new.tokens, most))
@@ -438,24 +436,6 @@ async def delete_summary(
     if not deleted:
         raise no_summary(conversation_id, summary_id)
     return SummariesDeletedOut(conversation_id=conversation_id, data=deleted)
-
-
-def _read_edit(body: bytes) -> dict[str, Any]:
-    """Read the new text, values and user's words of a summary, and remove secrets. Raises `InvalidRequest`."""
-    edit = decoded(body, SummaryEdit, LONGEST_BODY, WHAT_TO_SEND)
-    if not (given := {name: value for name, value in asdict(edit).items() if value is not None}):
-        raise InvalidRequest(WHAT_TO_SEND, "text")
-    if edit.text is not None and not edit.text.strip():
-        raise InvalidRequest("The text is empty. To be rid of the summary, delete it.", "text")
-    for name, lines in (("values", edit.values or []), ("user_words", [said.text for said in edit.user_words or []])):
-        if any(not line.strip() or (name == "values" and len(line.splitlines()) > 1) for line in lines):
-            raise InvalidRequest(f"{name} holds a text that is empty, or not one line.", name)
-    clean: dict[str, Callable[[Any], Any]] = {
-        "text": without_secrets,
-        "values": lambda lines: [*map(without_secrets, lines)],
-        "user_words": lambda words: [replace(said, text=without_secrets(said.text)) for said in words],
-    }
-    return {name: clean[name](value) for name, value in given.items()}
 
 
 @router.get("/search", tags=["summaries"])

@@ -378,30 +378,15 @@ def addressed(chunk: SummaryChunk) -> SummaryChunk:
     return replace(chunk, id=f"chk_{address.hexdigest()}")
 
 
-def corrected(
-    chunk: SummaryChunk,
-    conversation_id: str,
-    count: Count,
-    *,
-    text: str | None = None,
-    values: Sequence[str] | None = None,
-    user_words: Sequence[UserWords] | None = None,
-) -> SummaryChunk:
-    """Return the chunk with the given members replaced, under a new id; the same chunk if nothing differs.
+def corrected(chunk: SummaryChunk, conversation_id: str, count: Count, text: str) -> SummaryChunk:
+    """Return the chunk with another text, under a new id; the same chunk if the text does not differ.
     `conversation_id`: conversation in which a person edited the chunk."""
-    wanted = replace(
-        chunk,
-        text=chunk.text if text is None else text.strip(),
-        values=chunk.values if values is None else tuple(values),
-        user_words=chunk.user_words if user_words is None else tuple(user_words),
-    )
+    wanted = replace(chunk, text=text.strip())
     if wanted == chunk:
         return chunk
-    fence = fence_of(wanted.through_digest)
     written = replace(
         wanted,
         conversation_id=conversation_id,
-        user_words_tokens=count(quote_user_words(wanted.user_words, fence)),
         values_kept=kept_share(wanted.values, wanted.text),
         prompt_version=EDITED,
         tokens=note_tokens(prompts.chunk_text(wanted), count),

@@ -13,7 +13,7 @@ from app.api.usage import totals_of
 from app.compaction.decision import Status
 from app.inspector.pages import address, currency_of, short, whole
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
-from app.store import PeriodUsage, Sorting, StoredCalibration, UnknownCursor, UsageSums, Wanted
+from app.store import PeriodUsage, StoredCalibration, UnknownCursor, UsageSums, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations
 from app.store.conversations import search_conversations
 from app.store.histories import find_titles
@@ -26,13 +26,6 @@ MOST_CALIBRATIONS = 30
 MOST_MODELS = 20
 PER_PAGE = 50
 STATUSES = get_args(Status)
-SORTED_BY = {
-    "updated": "last request",
-    "created": "first request",
-    "saved": "tokens saved",
-    "size": "size",
-    "requests": "requests",
-}
 HERE = "/ui/conversations"
 Text = Annotated[str, Query(max_length=200)]
 
@@ -120,17 +113,12 @@ async def list_conversations(
     q: Text = "",
     status: Text = "",
     model: Text = "",
-    saved: bool = False,
-    failed: bool = False,
-    sort: Sorting = "updated",
     after: Annotated[str | None, Query(max_length=1_000)] = None,
 ) -> Response:
-    wanted = Wanted(text=q.strip(), status=status or None, model=model or None, saved=saved, failed=failed)
-    # The form's values, for the link to the next page.
-    asked = {"q": q.strip(), "status": status, "model": model, "saved": saved or None, "failed": failed or None}
-    asked["sort"] = None if sort == "updated" else sort
+    wanted = Wanted(text=q.strip(), status=status or None, model=model or None)
+    asked = {"q": wanted.text, "status": status, "model": model}  # The form's values, for the links to other pages.
     try:
-        found = await visit.find(search_conversations, wanted, sort, limit=PER_PAGE, after=after)
+        found = await visit.find(search_conversations, wanted, limit=PER_PAGE, after=after)
     except UnknownCursor:
         return redirected(address(HERE, **asked))
     return visit.page(
@@ -138,13 +126,11 @@ async def list_conversations(
         found=found,
         titles=await visit.find(find_titles, [each.id for each in found.data]),
         wanted=wanted,
-        sort=sort,
         asked=asked,
         is_filtered=wanted != Wanted(),
         first_page=after is None,
         statuses=STATUSES,
         models=await visit.find(read_models_used, 100),
-        sorted_by=SORTED_BY,
         here=HERE,
         others_exist=await visit.others_exist(),
     )

@@ -4,7 +4,6 @@ from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import (
     ConversationSeen,
     Pin,
-    Sorting,
     StoredConversation,
     Wanted,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -59,8 +59,6 @@ MOST_HEADS = 256
 """Most heads of one conversation in the write-behind queue. The oldest heads are dropped."""
 MOST_TENANTS = 500
 """Maximum number of tenants listed, most recent first."""
-
-Sorting = Literal["updated", "created", "saved", "size", "requests"]
 
 AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
@@ -143,12 +141,9 @@ class Wanted(Struct, frozen=True):
     text: str = ""
     """Part of the conversation's id or of one of its summaries."""
     status: str | None = None
-    """Status of the latest request. The fields below refer to the latest request, too."""
+    """Status of the latest request."""
     model: str | None = None
-    saved: bool = False
-    """True: only conversations whose payload was smaller than the client's request."""
-    failed: bool = False
-    """True: only conversations with a reason that is a failure (not in `AS_INTENDED`)."""
+    """Model of the latest request."""
 
 
 class ConversationStatus(Struct, frozen=True):
@@ -319,27 +314,18 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     return is_known
 
 
-_KEYS: Mapping[Sorting, ColumnElement[int]] = {
-    "updated": conversations.c.updated_at,
-    "created": conversations.c.created_at,
-    "saved": conversations.c.tokens_before - conversations.c.tokens_after,
-    "size": conversations.c.tokens_before,
-    "requests": conversations.c.requests,
-}
-
-
 async def search_conversations(
-    connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
+    connection: AsyncConnection, tenant: str, wanted: Wanted, *, limit: int, after: str | None
 ) -> Page[StoredConversation]:
-    """Return a page of the matching conversations, the largest value of `sorting` first. Raises UnknownCursor if
+    """Return a page of the matching conversations, the one with the latest request first. Raises UnknownCursor if
     `after` does not have the form of a `last_id`."""
-    key = _KEYS[sorting].label("key")
-    found = select(conversations.c.id, key).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
+    id_, updated = conversations.c.id, conversations.c.updated_at
+    found = select(id_, updated).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
     if after is not None:
-        found = found.where(tuple_(_KEYS[sorting], conversations.c.id) < tuple_(*_read_cursor(after)))
-    found = found.order_by(key.desc(), conversations.c.id.desc()).limit(limit + 1)
+        found = found.where(tuple_(updated, id_) < tuple_(*_read_cursor(after)))
+    found = found.order_by(updated.desc(), id_.desc()).limit(limit + 1)
     # Two queries, because one would read all columns of all rows to sort them, and some columns are long.
-    places = {row.id: f"{row.key}.{row.id}" for row in await connection.execute(found)}
+    places = {row.id: f"{row.updated_at}.{row.id}" for row in await connection.execute(found)}
     shown = list(places)[:limit]
     among = owned(conversations, tenant), is_among(connection, conversations.c.id, shown)
     rows = await connection.execute(select(conversations).where(*among))
@@ -359,16 +345,12 @@ def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
         conditions.append(table.status == wanted.status)
     if wanted.model is not None:
         conditions.append(table.model == wanted.model)
-    if wanted.saved:
-        conditions.append(table.tokens_after < table.tokens_before)
-    if wanted.failed:
-        conditions.append(table.reason.not_in(AS_INTENDED))
     return conditions
 
 
 def _read_cursor(after: str) -> tuple[int, str]:
     key, point, id_ = after.partition(".")
-    if not point or not key.removeprefix("-").isdecimal() or len(key) > 18:
+    if not point or not key.isdecimal() or len(key) > 18:
         raise UnknownCursor(f"The list holds no {after!r:.100} to continue after.")
     return int(key), id_
 

@@ -77,7 +77,6 @@ def pages(person: int) -> list[str]:
         "/ui",
         "/ui?days=30",
         "/ui/conversations",
-        "/ui/conversations?sort=saved",
         "/ui/conversations?status=summarized",
         f"/ui/conversations?q={other}",
         f"/ui/conversations?after=0.of-{other}",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from app.store import ConversationSeen, Sorting, Store, UnknownCursor, Wanted
+from app.store import ConversationSeen, Store, UnknownCursor, Wanted
 from app.store.conversations import read_tenants, search_conversations
 from tests.integration.examples import TENANT, OpenStore, chunk, put, seen
 
@@ -32,16 +32,13 @@ def shown(number: int, **changes: Any) -> ConversationSeen:
         **{
             "model": ("gpt-4o", "gpt-4o-mini")[number % 2],
             "status": ("full", "summarized")[number % 2],
-            "tokens_before": 1_000 * number,
-            "tokens_after": 500 * number if number % 2 else 1_000 * number,
-            "reason": {0: "summary_failed", 2: "compaction_off"}.get(number),
             **changes,
         },
     )
 
 
-async def names(store: Store, sorting: Sorting = "updated", **wanted: Any) -> list[str]:
-    found = await store.rest(search_conversations, TENANT, Wanted(**wanted), sorting, limit=10, after=None)
+async def names(store: Store, **wanted: Any) -> list[str]:
+    found = await store.rest(search_conversations, TENANT, Wanted(**wanted), limit=10, after=None)
     return [each.id for each in found.data]
 
 
@@ -52,8 +49,6 @@ async def test_the_latest_request_comes_first(store: Store) -> None:
 async def test_they_are_filtered_by_their_latest_request(store: Store) -> None:
     assert await names(store, status="summarized") == ["talk-3", "talk-1"]
     assert await names(store, model="gpt-4o") == ["talk-4", "talk-2", "talk-0"]
-    assert await names(store, saved=True) == ["talk-3", "talk-1"]
-    assert await names(store, failed=True) == ["talk-0"], "what somebody asked for is no failure"
     assert await names(store, status="summarized", model="gpt-4o") == []
 
 
@@ -68,31 +63,26 @@ async def test_a_part_of_a_summary_finds_its_conversation(store: Store) -> None:
     await put(store, replace(chunk(0, 2, conversation_id="talk-1"), text="A refund of the bicycle was agreed."))
     assert await names(store, text="OF THE BICY") == ["talk-1"]
     assert await names(store, text="bicycle refund") == []
-    found = await store.rest(search_conversations, STRANGER, Wanted(text="bicycle"), "updated", limit=9, after=None)
+    found = await store.rest(search_conversations, STRANGER, Wanted(text="bicycle"), limit=9, after=None)
     assert found.data == []
 
 
-@pytest.mark.parametrize("sorting", get_args(Sorting))
-async def test_pages_hold_every_conversation_once(sorting: Sorting, store: Store) -> None:
+async def test_pages_hold_every_conversation_once(store: Store) -> None:
     pages, after = list[list[str]](), None
     while True:
-        found = await store.rest(search_conversations, TENANT, Wanted(), sorting, limit=2, after=after)
+        found = await store.rest(search_conversations, TENANT, Wanted(), limit=2, after=after)
         pages.append([each.id for each in found.data])
         after = found.last_id
         if not found.has_more:
             break
     assert [len(page) for page in pages] == [2, 2, 1]
-    assert [name for page in pages for name in page] == await names(store, sorting)
-
-
-async def test_what_saved_most_comes_first(store: Store) -> None:
-    assert await names(store, "saved") == ["talk-3", "talk-1", "talk-4", "talk-2", "talk-0"]
+    assert [name for page in pages for name in page] == await names(store)
 
 
 @pytest.mark.parametrize("after", ["", "talk-1", "x.talk-1", "9" * 30 + ".a", "1e3.a", "²³.a"])
 async def test_a_cursor_that_no_list_gave_is_refused(after: str, store: Store) -> None:
     with pytest.raises(UnknownCursor):
-        await store.rest(search_conversations, TENANT, Wanted(), "updated", limit=2, after=after)
+        await store.rest(search_conversations, TENANT, Wanted(), limit=2, after=after)
 
 
 async def test_tenants_are_listed_with_their_conversations_the_latest_first(store: Store) -> None:
