@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.api import compactions, conversations, mcp, models, usage
-from app.api.errors import add_error_handlers
+from app.api.dependencies import add_error_handlers
 from app.api.health import health_router
 from app.api.schema import ERRORS, schema_of
 from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
@@ -31,7 +31,6 @@ from app.http.admission import BytesInFlight, HostPolicy
 from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream
 from app.inspector import conversation, overview, setup, visits
-from app.inspector.pages import Pages
 from app.inspector.visits import Inspector, Sessions
 from app.providers.calibrations import Calibrations
 from app.providers.ledger import Ledger
@@ -121,7 +120,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     password = settings.inspector.password
     sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
-    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), settings.server.port)
+    app.state.inspector = Inspector(services, sessions, tuple(wrong), settings.server.port)
     for subject in (setup, overview, conversation, visits):
         app.include_router(subject.router)
 

@@ -262,31 +262,28 @@ async def list_messages(
     parts = conversation.parts if history and history.is_latest else ()
 
     def shown() -> bytes:
-        return _rendered(listing(page, lambda message: _message_out(message, conversation_id, parts)))
+        data = [_message(message, conversation_id, parts) for message in page.data]
+        # Not pydantic, which would not keep the messages' bytes.
+        return msgspec.json.encode({"object": "list", **asdict(page), "data": data})
 
     return Response(await services.work.do(tenant, shown), media_type="application/json")
 
 
-def _message_out(message: StoredMessage, conversation_id: str, parts: Sequence[Mapping[str, Any]]) -> MessageOut:
-    read = message_in(message.sent, message.format)
-    return MessageOut(
-        id=f"msg_{message.index}",
-        conversation_id=conversation_id,
-        index=message.index,
-        role=read.role if read else "unread",
-        kind=read.kind.name.lower() if read else "other",
-        format=message.format,
-        tokens=message.tokens,
-        sent=message.sent,
-        coverage=coverage_at(parts, message.index),
-    )
-
-
-def _rendered(page: Listing[MessageOut]) -> bytes:
-    """Return the page as JSON in which messages keep their original bytes."""
-    shown = page.model_dump(mode="json", exclude={"data"})
-    data = [{**entry.model_dump(mode="json"), "sent": msgspec.Raw(entry.sent.encode())} for entry in page.data]
-    return msgspec.json.encode({**shown, "data": data})
+def _message(message: StoredMessage, conversation_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the members of `MessageOut`."""
+    read, coverage = message_in(message.sent, message.format), coverage_at(parts, message.index)
+    return {
+        "id": f"msg_{message.index}",
+        "object": "message",
+        "conversation_id": conversation_id,
+        "index": message.index,
+        "role": read.role if read else "unread",
+        "kind": read.kind.name.lower() if read else "other",
+        "format": message.format,
+        "tokens": message.tokens,
+        "sent": msgspec.Raw(message.sent.encode()),
+        "coverage": coverage and coverage.model_dump(),
+    }
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:

@@ -1,4 +1,7 @@
-"""Shared code of the routes under `/context`: tenant, body and format of a request, and pages of lists."""
+"""Shared code of the routes: tenant, body and format of a request, pages of lists, and answers to errors.
+
+Errors have OpenAI's format, also those of validation, unknown paths and methods.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,21 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import decode, schema_components
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from app.compaction.decision import Status
 from app.errors import (
     ConversationNotFound,
     InvalidRequest,
+    MethodNotAllowed,
+    StenoError,
+    StorageUnavailable,
+    UnknownPath,
     UnsupportedMediaType,
 )
 from app.formats.format import WireFormat
@@ -25,9 +34,10 @@ from app.http.asgi import peer_of, read_body
 from app.http.credentials import is_trusted
 from app.http.headers import value_of
 from app.proxy.conversation_ids import name_in_path
-from app.proxy.exchange import Services
+from app.proxy.exchange import LONGEST_PATH, REQUEST, Services
 from app.proxy.request import plain_body
-from app.store import Page, Paging, StoredConversation
+from app.proxy.router import LISTENER
+from app.store import Page, Paging, StoredConversation, StoreUnavailable, UnknownCursor
 from app.store.conversations import find_conversation
 
 T = TypeVar("T")
@@ -51,6 +61,11 @@ def _in_order(usual: Literal["asc", "desc"]) -> Any:
 OldestFirst = Annotated[Paging, _in_order("asc")]
 """Requested page of a list, by default with the oldest entries first."""
 NewestFirst = Annotated[Paging, _in_order("desc")]
+
+_THEIRS = re.compile(
+    r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
+)
+"""Pattern of provider paths without `/v1`, or with repeated slashes."""
 
 STATUSES = ", ".join(get_args(Status))
 """All values of `context_status`, for the schema."""
@@ -222,3 +237,52 @@ def made_of(out: type[M], source: object, /, **others: Any) -> M:
     """Build a model from the attributes of `source` with the same names, and from `others`."""
     same = {name: getattr(source, name) for name in out.model_fields if name not in others and hasattr(source, name)}
     return out.model_validate({**same, **others})
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    async def refuse(request: Request, error: Exception) -> Response:
+        if isinstance(error, StenoError):
+            shown = error
+        elif isinstance(error, StoreUnavailable):
+            shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
+        elif isinstance(error, UnknownCursor):
+            shown = InvalidRequest(str(error), "after")
+        elif isinstance(error, RequestValidationError):
+            first = error.errors()[0]
+            shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
+        else:
+            shown = _no_route(app, request)
+        request.scope[REQUEST].failed(shown)
+        headers = {name.decode(): value.decode() for name, value in shown.headers}
+        return Response(shown.envelope, shown.status, headers)
+
+    for kind in (StenoError, StoreUnavailable, UnknownCursor, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refuse)
+
+
+def _no_route(app: FastAPI, request: Request) -> StenoError:
+    path, method = request.scope["path"][:LONGEST_PATH], request.method
+    if allowed := methods_of(app, request.scope["path"]):
+        return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
+    if (theirs := _THEIRS.fullmatch(path)) is not None:
+        return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
+    if LISTENER in request.scope:  # Do not name the schema: it also describes the other listener's paths.
+        return UnknownPath(f"Steno has no {path} here.")
+    return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
+
+
+def _base_urls(base: str, named: str, api: str) -> str:
+    """Return advice about the base URL for a client that requested a provider path without `/v1`."""
+    told = f"Set the client's base URL to {base}{named}/v1."
+    if api == "messages":
+        told += f" A client that adds /v1 itself, as Anthropic's do, needs {base}{named}, without /v1."
+    return told
+
+
+def methods_of(app: FastAPI, path: str) -> list[str]:
+    """Return the allowed methods of a path; an empty list for an unknown path."""
+    found = {"GET"} if path == app.openapi_url else set[str]()
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)), path):
+            found |= {method.upper() for method in operations}
+    return sorted(found | {"HEAD"} if "GET" in found else found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, get_args
@@ -11,7 +10,6 @@ from typing import Annotated, Any, Literal, NotRequired, get_args
 from fastapi import APIRouter, Body, FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import ConfigDict, Field, TypeAdapter
-from starlette.types import Scope
 from typing_extensions import TypedDict
 
 from app.api.dependencies import PARTS_OF_BODIES
@@ -262,14 +260,3 @@ def _add_examples(operation: Schema, examples: Mapping[str, Any]) -> None:
     for kind, media in operation["responses"]["200"].get("content", {}).items():
         if (shown := examples.get("stream" if kind == "text/event-stream" else "answer")) is not None:
             media["example"] = shown
-
-
-def methods_of(app: FastAPI, scope: Scope) -> list[str]:
-    """Return the allowed methods of a path; an empty list for an unknown path."""
-    found: set[str] = set()
-    for template, operations in schema_of(app)["paths"].items():
-        if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)), scope["path"]):
-            found |= {method.upper() for method in operations}
-    if scope["path"] == app.openapi_url:
-        found.add("GET")
-    return sorted(found | {"HEAD"} if "GET" in found else found)

@@ -175,7 +175,7 @@ class Column(NamedTuple):
 
 def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
     """Return the variables of the chart's template; None without requests. `sent`, `forwarded`, `area`: SVG points;
-    `steps`: SVG paths."""
+    `lines`: height, name and tokens of the latest known trigger and window; `above`: those above the chart."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
@@ -196,16 +196,13 @@ def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
     sent, forwarded = (
         [(column.x, getattr(column, name)) for column in columns] for name in ("sent_at", "forwarded_at")
     )
-    known = {name: getattr(requests[-1].decided, name) for name in ("trigger", "window")}
+    latest = next((each.decided for each in reversed(requests) if each.decided.window), UNDECIDED)
+    known = {"trigger": latest.trigger, "window": latest.window}
     return {
         "sent": _points(sent),
         "forwarded": _points(forwarded),
         "area": _points([(forwarded[0][0], 100), *forwarded, (forwarded[-1][0], 100)]),
-        "steps": {
-            name: _steps([y(at) if (at := getattr(each.decided, name)) and at <= top else None for each in requests])
-            for name in known
-        },
-        "lines": [(y(at), f"{name} {short(at)}") for name, at in known.items() if at and at <= top],
+        "lines": [(y(at), name, short(at)) for name, at in known.items() if at and at <= top],
         "above": ", ".join(f"{name} {short(at)}" for name, at in known.items() if at and at > top),
         "marks": list(_marks(columns, y)),
         "columns": columns,
@@ -222,19 +219,6 @@ def _round_up(least: float) -> float:
 
 def _points(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
-
-
-def _steps(heights: Sequence[float | None]) -> str:
-    """Return an SVG path of steps from request to request, interrupted at None."""
-    written, before = [], None
-    for place, height in enumerate(heights):
-        if height is not None:
-            left, right = (round(100 * edge / len(heights), 2) for edge in (place, place + 1))
-            if before != height:
-                written.append(f"M{left:g} {height:g}" if before is None else f"V{height:g}")
-            written.append(f"H{right:g}")
-        before = height
-    return "".join(written)
 
 
 def _marks(columns: Sequence[Column], y: Callable[[float], float]) -> Iterator[Mark]:

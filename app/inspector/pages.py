@@ -1,9 +1,8 @@
-"""Pages: templates, security headers, and filters that format numbers, times and names."""
+"""Pages: templates, static files, security headers, and filters that format numbers, times and names."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -29,47 +28,11 @@ HEADERS = {
     "referrer-policy": "same-origin",  # With `no-referrer`, browsers send `null` as the origin of a form.
     "cache-control": "no-store",
 }
-FOR_EVER = "public, max-age=31536000, immutable"
 DASH = "\N{EN DASH}"
 _UNITS = ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k"))
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 DOLLARS = "$"
 _DECIMALS = 6
-
-
-class Pages:
-    def __init__(self) -> None:
-        self.files = Files()
-        self._environment = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._environment.filters |= FILTERS
-        self._environment.globals |= {"static": self.files.address, "version": __version__, "address": address}
-
-    def page(self, template: str, shown: dict[str, Any], status: int = 200) -> Response:
-        return HTMLResponse(self._environment.get_template(template).render(shown), status, HEADERS)
-
-
-class Files(StaticFiles):
-    def __init__(self) -> None:
-        super().__init__(directory=HERE / "static")
-        self._tags = {
-            path.name: blake2b(path.read_bytes(), digest_size=8).hexdigest() for path in HERE.glob("static/*")
-        }
-
-    def address(self, name: str) -> str:
-        """Return the path of a static file. It changes with the content, so browsers may cache the file for ever."""
-        return f"/ui/static/{name}?{self._tags[name]}"
-
-    def file_response(self, *arguments: Any, **options: Any) -> Response:
-        answer = super().file_response(*arguments, **options)
-        answer.headers.update({"cache-control": FOR_EVER, "x-content-type-options": "nosniff"})
-        return answer
 
 
 def segment(text: str) -> str:
@@ -169,3 +132,19 @@ FILTERS = {
     each.__name__: each
     for each in (short, whole, money, gain, percent, ago, exactly, tenant, words, coded, number, segment)
 }
+
+FILES = StaticFiles(directory=HERE / "static")
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+_TEMPLATES.filters |= FILTERS
+_TEMPLATES.globals |= {"version": __version__, "address": address}
+
+
+def render(template: str, shown: dict[str, Any], status: int = 200) -> Response:
+    return HTMLResponse(_TEMPLATES.get_template(template).render(shown), status, HEADERS)

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.compaction.budget import Window
+from app.inspector.pages import render
 from app.inspector.visits import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
 from app.providers.providers import Provider, judge_upstream
 from app.proxy.router import LISTENER
@@ -49,7 +50,7 @@ async def show_setup(request: Request, inspector: TheInspector) -> Response:
     try:
         visit = await visit_of(request, inspector)
     except (SignInNeeded, StoreUnavailable):
-        return inspector.pages.page("setup_outside.html", shown)
+        return render("setup_outside.html", shown)
     return visit.page(
         "setup.html",
         **shown,
@@ -101,11 +102,11 @@ async def _windows(visit: Visit) -> list[tuple[str, str, Window]]:
 
 
 @router.get("/docs")
-async def show_reference(request: Request, inspector: TheInspector) -> Response:
+async def show_reference(request: Request) -> Response:
     schema = request.app.openapi()
     resolve, base = partial(_resolved, schema), base_for_clients(request)
     shown = {"schema": schema, "resolve": resolve, "type_of": type_of, "pretty": pretty}
-    return inspector.pages.page("reference.html", {**shown, "command_of": partial(command_of, resolve, base)})
+    return render("reference.html", {**shown, "command_of": partial(command_of, resolve, base)})
 
 
 def command_of(resolve: Any, base: str, method: str, path: str, operation: Schema) -> str:

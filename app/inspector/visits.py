@@ -33,7 +33,7 @@ from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials, O
 from app.http import credentials
 from app.http.asgi import peer_of, read_body
 from app.http.headers import value_of
-from app.inspector.pages import HEADERS, Pages, counted
+from app.inspector.pages import FILES, HEADERS, counted, render
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
 from app.proxy.caller import ANONYMOUS
@@ -155,7 +155,6 @@ class Inspector(Struct, frozen=True):
 
     services: Services
     sessions: Sessions
-    pages: Pages
     findings: tuple[Finding, ...]
     """Problems of the settings, found at the start."""
     port: int
@@ -225,7 +224,7 @@ class Visit(Struct, frozen=True):
             "is_anonymous": self.tenant == ANONYMOUS,
             "form_token": self.inspector.sessions.form_token(self.session),
         }
-        answer = self.inspector.pages.page(template, layout | shown, status)
+        answer = render(template, layout | shown, status)
         if self.is_new:
             remember(self.request, answer, self.inspector.sessions.seal(self.session))
         return answer
@@ -338,7 +337,7 @@ class PageRoute(APIRoute):
             except SignInNeeded:
                 if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
                     # For a link from another site, the browser sends the cookie only with the next request.
-                    return _inspector(request).pages.page("onward.html", {})
+                    return render("onward.html", {})
                 return redirected("/ui/sign-in")
             except (HTTPException, StenoError, StoreUnavailable, RequestValidationError) as error:
                 return _error_page(error, request)
@@ -368,7 +367,7 @@ def _error_page(error: Exception, request: Request) -> Response:
     except StenoError:
         found = None
     if found is None:
-        return inspector.pages.page("trouble_outside.html", shown, status)
+        return render("trouble_outside.html", shown, status)
     return Visit(inspector, request, *found).page("trouble.html", status=status, **shown)
 
 
@@ -377,8 +376,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get("/ui/sign-in")
-async def show_sign_in(inspector: TheInspector) -> Response:
-    return inspector.pages.page("sign_in.html", {"problem": None})
+async def show_sign_in() -> Response:
+    return render("sign_in.html", {"problem": None})
 
 
 @router.post("/ui/sign-in")
@@ -394,7 +393,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
         guesses.count(address)
         wait = counted(ceil(seconds / 60), "minute")
         problem = f"Too many keys and passwords from your address were wrong. Wait {wait}."
-        answer = inspector.pages.page("sign_in.html", {"problem": problem}, 429)
+        answer = render("sign_in.html", {"problem": problem}, 429)
         answer.headers["retry-after"] = str(ceil(seconds))
         return answer
     given = (await read_form(request)).get("key", "").strip()
@@ -408,11 +407,11 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
         identity = authenticator.identify([*scope["headers"], header], peer_of(scope))
     except (MissingCredentials, InvalidCredentials) as error:
         status = 400 if isinstance(error, MissingCredentials) else error.status
-        return inspector.pages.page("sign_in.html", {"problem": error.message}, status)
+        return render("sign_in.html", {"problem": error.message}, status)
     if not await inspector.services.store.rest(is_tenant, identity.tenant):
         guesses.count(address)
         problem = "No conversation was sent with this key, and it is not the operator's password."
-        return inspector.pages.page("sign_in.html", {"problem": problem}, 401)
+        return render("sign_in.html", {"problem": problem}, 401)
     return _signed_in(request, inspector, inspector.sessions.opened(identity.tenant))
 
 
@@ -446,8 +445,11 @@ async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Res
 
 
 @router.get("/ui/static/{name}")
-async def read_file(request: Request, inspector: TheInspector, name: str) -> Response:
-    return await inspector.pages.files.get_response(name, request.scope)
+async def read_file(request: Request, name: str) -> Response:
+    answer = await FILES.get_response(name, request.scope)
+    # The browser asks each time whether the file has changed, because its name stays the same.
+    answer.headers.update({"cache-control": "no-cache", "x-content-type-options": "nosniff"})
+    return answer
 
 
 @router.get("/ui/")

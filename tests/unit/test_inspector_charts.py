@@ -97,10 +97,9 @@ def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -
     assert mark.label == "6k → 2.5k"
 
 
-def test_a_trigger_that_changes_is_drawn_in_steps_and_one_that_is_not_known_leaves_a_gap() -> None:
-    chart = drawn(request(1, 4_000), request(2, 4_000, trigger=4_000), request(3, 4_000, trigger=0), request(4, 4_000))
-    assert chart.steps["trigger"].count("M") == 2
-    assert chart.steps["trigger"].count("V") == 1
+def test_the_trigger_and_window_are_those_of_the_latest_request_that_has_them() -> None:
+    chart = drawn(request(1, 4_000), request(2, 4_000, trigger=4_000), request(3, 4_000, trigger=0, window=0))
+    assert [(name, tokens) for _, name, tokens in chart.lines] == [("trigger", "4k"), ("window", "8k")]
 
 
 @given(
