@@ -14,26 +14,26 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 38_848,
+    "app": 38_714,
     "app/cli": 1_692,
-    "app/compaction": 9_363,
+    "app/compaction": 9_348,
     "app/conversation": 1_941,
     "app/http": 2_672,
-    "app/inspector": 1_938,
+    "app/inspector": 1_890,
     "app/providers": 1_570,
     "app/proxy": 2_716,
-    "app/api": 2_048,
+    "app/api": 1_987,
     "app/runtime": 489,
     "app/settings": 1_609,
-    "app/store": 3_901,
+    "app/store": 3_882,
     "app/telemetry": 475,
     "app/tokens": 1_982,
     "app/formats": 6_153,
-    "tests": 49_180,
+    "tests": 49_064,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""
-FILES = 158
+FILES = 157
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12
