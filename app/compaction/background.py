@@ -1,4 +1,4 @@
-"""Background compactions, and a registry of running compactions. After an answer, Steno summarises the history of the
+"""Background compactions. After an answer, Steno summarises the history of the
 request, so that the next request need not wait.
 
 Steno makes the summary that is due by `background_budget`, which has a lower trigger and a smaller target than the
@@ -9,8 +9,7 @@ compactions are running, none starts, and Steno tries again after the conversati
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Hashable
 from itertools import pairwise
 from math import inf
 from time import monotonic
@@ -27,35 +26,6 @@ from app.conversation.reasons import Code
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, Erased
 from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
-
-
-class RunningCompactions:
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._running: dict[ConversationKey, list[tuple[int, bool, float]]] = {}
-        """Running compactions of each conversation, the oldest first: number of messages, True if in the background,
-        start in seconds of the clock."""
-
-    @contextmanager
-    def during(self, key: ConversationKey, messages: int, *, ahead: bool) -> Iterator[None]:
-        """Register a compaction until the block ends, normally or by an error."""
-        running = messages, ahead, self._clock()
-        self._running.setdefault(key, []).append(running)
-        try:
-            yield
-        finally:
-            self._running[key].remove(running)
-            if not self._running[key]:
-                del self._running[key]
-
-    def told(self, key: ConversationKey) -> tuple[int, float, bool] | None:
-        """Return the number of messages that are being summarised, the seconds since the oldest compaction began, and
-        whether the oldest runs in the background. None without a running compaction."""
-        if not (running := self._running.get(key)):
-            return None
-        _, ahead, began = running[0]
-        return sum(messages for messages, _, _ in running), round(self._clock() - began, 1), ahead
-
 
 REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST_REQUESTS = 8

@@ -31,7 +31,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.background import RequestRates, RunningCompactions
+from app.compaction.background import RequestRates
 from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
 from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text
 from app.compaction.exact_values import kept_share
@@ -105,7 +105,6 @@ class LeasedCompaction:
     holder: str
     """Name of this process in the leases."""
     backoff: CompactionBackoff = field(default_factory=CompactionBackoff)
-    running: RunningCompactions = field(default_factory=RunningCompactions)
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         """Take the lease and make the compaction in a task of the application. If another process holds the lease, wait
@@ -145,29 +144,28 @@ class LeasedCompaction:
         compaction = Compaction((), Outcome.LEASE_LOST)  # Replaced below unless the lease is lost.
         ahead, is_revoked = request.purpose == "background", False
         calls = _LeasedCalls(self, request, lease)
-        with self.running.during(key, plan.messages, ahead=ahead):
+        try:
+            async with asyncio.TaskGroup() as group:
+                heartbeat = group.create_task(self._keep_alive(lease))
+                is_erased = self.store.is_erased(*key, request.epoch)
+                if is_erased or (ahead and not await self.store.is_stored(*key)):
+                    compaction = Compaction((), Outcome.DELETED)
+                elif await self._is_overtaken(request, job.known):
+                    compaction = Compaction((), Outcome.AWAITED)
+                else:
+                    job.announce()
+                    compaction = await make_chunks(job.builder, calls)
+                heartbeat.cancel()
+        except* _LeaseLost:
+            pass
+        except* StoreUnavailable:
+            compaction = Compaction((), Outcome.STORE_AWAY)
+        finally:
+            calls.reject_unrecorded()
             try:
-                async with asyncio.TaskGroup() as group:
-                    heartbeat = group.create_task(self._keep_alive(lease))
-                    is_erased = self.store.is_erased(*key, request.epoch)
-                    if is_erased or (ahead and not await self.store.is_stored(*key)):
-                        compaction = Compaction((), Outcome.DELETED)
-                    elif await self._is_overtaken(request, job.known):
-                        compaction = Compaction((), Outcome.AWAITED)
-                    else:
-                        job.announce()
-                        compaction = await make_chunks(job.builder, calls)
-                    heartbeat.cancel()
-            except* _LeaseLost:
-                pass
-            except* StoreUnavailable:
-                compaction = Compaction((), Outcome.STORE_AWAY)
-            finally:
-                calls.reject_unrecorded()
-                try:
-                    is_revoked = await self.store.release_lease(lease)
-                except StoreUnavailable:
-                    log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
+                is_revoked = await self.store.release_lease(lease)
+            except StoreUnavailable:
+                log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
         if compaction.outcome is Outcome.AWAITED:
             return compaction  # No call was made, so there is nothing to log or count.
         if compaction.outcome is Outcome.LEASE_LOST and is_revoked:

@@ -35,7 +35,7 @@ from app.inspector.payload import (
 from app.inspector.visits import PageRoute, TheForm, TheVisit, Visit, no_such_page, redirected
 from app.store import StoredConversation, StoredHistory, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
-from app.store.conversations import find_conversation, find_pins, read_status
+from app.store.conversations import find_conversation, find_pins, latest_request_at
 from app.store.histories import find_titles
 from app.store.tables import Paging
 from app.store.usage import read_records
@@ -205,16 +205,11 @@ async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Respon
 
 @router.get("/status")
 async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Response:
-    """Return the state that an open page polls: whether a compaction runs, and the time of the latest request."""
-    status = await visit.find(read_status, conversation_id, visit.services.store.lease_ttl_ms)
-    if status.updated_at is None:
+    """Return the time of the latest request, which an open page polls."""
+    updated = await visit.find(latest_request_at, conversation_id)
+    if updated is None:
         raise no_such_page()
-    running = visit.services.compactor.running.told((visit.tenant, conversation_id))
-    count, seconds, ahead = running or (None, None, False)
-    compacting = status.compacting or running is not None
-    shown = {"compacting": compacting, "messages": count, "seconds": seconds, "ahead": ahead}
-    content = msgspec.json.encode({**shown, "updated": status.updated_at})
-    return Response(content, headers=HEADERS, media_type="application/json")
+    return Response(msgspec.json.encode({"updated": updated}), headers=HEADERS, media_type="application/json")
 
 
 @router.get("/summaries/{summary_id}")

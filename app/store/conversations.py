@@ -35,7 +35,7 @@ from app.conversation.identity import Head
 from app.conversation.reasons import Code
 from app.store.chunks import delete_chunks_of, holding, note_use
 from app.store.engine import UnknownCursor
-from app.store.leases import is_under_way, revoke_leases
+from app.store.leases import revoke_leases
 from app.store.tables import (
     Insert,
     Page,
@@ -144,13 +144,6 @@ class Wanted(Struct, frozen=True):
     """Status of the latest request."""
     model: str | None = None
     """Model of the latest request."""
-
-
-class ConversationStatus(Struct, frozen=True):
-    compacting: bool
-    """Whether a replica holds a lease of the conversation."""
-    updated_at: datetime | None
-    """Time at which the latest request was stored; None if the conversation is unknown."""
 
 
 class SeenTenant(Struct, frozen=True):
@@ -282,14 +275,11 @@ def _conversation(row: Row[Any]) -> StoredConversation:
     return StoredConversation(**members(row, "tenant", "head"))
 
 
-async def read_status(
-    connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int
-) -> ConversationStatus:
-    """`ttl_ms`: milliseconds that a lease lives without a heartbeat."""
+async def latest_request_at(connection: AsyncConnection, tenant: str, conversation_id: str) -> datetime | None:
+    """Return the time at which the latest request was stored; None if the conversation is unknown."""
     own = owned(conversations, tenant, id=conversation_id)
     updated = await connection.scalar(select(conversations.c.updated_at).where(own))
-    compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
-    return ConversationStatus(compacting, None if updated is None else moment(updated))
+    return None if updated is None else moment(updated)
 
 
 async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:

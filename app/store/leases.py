@@ -105,12 +105,6 @@ async def is_busy(connection: AsyncConnection, claim: Claim, ttl_ms: int) -> boo
     )
 
 
-async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> bool:
-    """Whether the conversation has a live lease."""
-    held = select(leases.c.epoch).where(_live(tenant, ttl_ms), leases.c.conversation_id == conversation_id).limit(1)
-    return await connection.scalar(held) is not None
-
-
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
     """Prolong a lease; return False if it was taken over or released. Needs a transaction.
 

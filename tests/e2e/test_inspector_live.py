@@ -23,13 +23,9 @@ def state(of: Steno) -> dict[str, Any]:
     return dict(httpx2.get(of.url + STATUS).raise_for_status().json())
 
 
-def test_it_says_when_the_latest_request_was_and_what_runs(steno: StartSteno) -> None:
+def test_it_says_when_the_latest_request_was(steno: StartSteno) -> None:
     started = steno()
     send(started, 2)
     first = state(started)
-    assert (first["compacting"], first["messages"]) == (False, None)
     send(started, 3)
     assert datetime.fromisoformat(state(started)["updated"]) > datetime.fromisoformat(first["updated"])
-    with started.services.compactor.running.during(("anonymous", "one"), 12, ahead=True):
-        shown = state(started)
-        assert (shown["compacting"], shown["messages"], shown["ahead"]) == (True, 12, True)

@@ -7,7 +7,7 @@ import asyncio
 from sqlalchemy import update
 
 from app.store import Claim, Lease, Store
-from app.store.conversations import read_status
+from app.store.conversations import latest_request_at
 from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, seen, span, take
 
@@ -33,26 +33,13 @@ async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
     assert isinstance(await other.take_lease(Claim(TENANT, *third), "h2", 1), Lease)
 
 
-async def test_whoever_looks_at_a_conversation_sees_that_it_is_being_compacted(store: Store) -> None:
-    """Also where another replica does it; an expired or released lease is none."""
-    held = await take(store, 0, 4)
-    assert (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).compacting
-    assert not (await store.task(read_status, TENANT, "c2", store.lease_ttl_ms)).compacting
-    assert not (await store.task(read_status, STRANGER, "c1", store.lease_ttl_ms)).compacting
-    await store.release_lease(held)
-    assert not (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).compacting
-    await take(store, 4, 8)
-    await expire(store)
-    assert not (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).compacting
-
-
 async def test_whoever_looks_at_a_conversation_sees_when_its_latest_request_was_stored(store: Store) -> None:
     """None where nobody knows it."""
-    assert (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).updated_at is None
+    assert await store.task(latest_request_at, TENANT, "c1") is None
     store.writes.record(seen("c1"))
     await store.flush()
-    assert (await store.task(read_status, TENANT, "c1", store.lease_ttl_ms)).updated_at is not None
-    assert (await store.task(read_status, STRANGER, "c1", store.lease_ttl_ms)).updated_at is None
+    assert await store.task(latest_request_at, TENANT, "c1") is not None
+    assert await store.task(latest_request_at, STRANGER, "c1") is None
 
 
 async def test_other_series_does_not_wait(store: Store) -> None:
