@@ -385,7 +385,7 @@ class Chunks:
             old = self.random.choice(list(self.stored.values()))
             text = words(self.random.randint(5, 60), f"edit{len(self.gone)}")
             self.delete([old])
-            self.stored[place(old)] = corrected(old, "c", count, text=text)
+            self.stored[place(old)] = corrected(old, "c", count, text)
 
     def delete_any(self) -> None:
         self.delete(self.random.choices(list(self.stored.values()), k=1) if self.stored else [])
@@ -460,7 +460,7 @@ def test_no_other_history_sees_a_correction_of_a_summary_that_is_not_its_own(
     before = least_view(branch, chunks.stored.values(), BUDGET.trigger)
     theirs = [chunk for chunk in chunks.stored.values() if chunk.last_index >= at]
     chunks.delete(theirs)
-    chunks.stored |= {place(chunk): corrected(chunk, "c", count, text="another text") for chunk in theirs}
+    chunks.stored |= {place(chunk): corrected(chunk, "c", count, "another text") for chunk in theirs}
     assert least_view(branch, chunks.stored.values(), BUDGET.trigger) == before
 
 
@@ -471,12 +471,8 @@ WORDS = (UserWords(1, "Never push."),)
 OLD = addressed(replace(chunk(CORRECTED_TALK, 0, 4), values=("ORD-1",), user_words=WORDS, text="notes on ORD-1"))
 
 
-def correct(**members: object) -> SummaryChunk:
-    return corrected(OLD, "c", count, **members)  # type: ignore[arg-type]
-
-
 def test_a_correction_stands_for_the_same_messages() -> None:
-    new = correct(text="  other notes, longer than the old ones ")
+    new = corrected(OLD, "c", count, "  other notes, longer than the old ones ")
     assert (new.text, new.prompt_version) == ("other notes, longer than the old ones", EDITED)
     assert (new.from_digest, new.through_digest, new.level) == (OLD.from_digest, OLD.through_digest, OLD.level)
     assert (new.values, new.user_words, new.values_kept, new.conversation_id) == (OLD.values, OLD.user_words, 0.0, "c")
@@ -484,13 +480,5 @@ def test_a_correction_stands_for_the_same_messages() -> None:
     assert new.tokens > count(new.text)
 
 
-def test_values_and_user_words_are_corrected_beside_the_text() -> None:
-    new = correct(values=["ORD-2"], user_words=[])
-    assert (new.text, new.values, new.user_words, new.values_kept) == (OLD.text, ("ORD-2",), (), 0.0)
-    assert new.tokens < correct(values=["ORD-2"]).tokens
-    assert correct(values=[]).values_kept is None
-
-
-def test_members_that_change_nothing_leave_the_chunk_as_it_is() -> None:
-    assert correct() is OLD
-    assert correct(text=f" {OLD.text}\n", values=["ORD-1"], user_words=[*WORDS]) is OLD
+def test_the_same_text_leaves_the_chunk_as_it_is() -> None:
+    assert corrected(OLD, "c", count, f" {OLD.text}\n") is OLD
