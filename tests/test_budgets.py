@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_982,
     "app/formats": 6_153,
-    "tests": 49_031,
+    "tests": 48_994,
     "lab": 8_800,
 }
 """Lines of Python by folder, at most."""

@@ -20,7 +20,6 @@ from app.compaction.background import (
     BackgroundRoom,
     RequestRate,
     RequestRates,
-    RunningCompactions,
 )
 from app.compaction.chunks import Compaction, SummaryChunk
 from app.compaction.compactor import Lately, Stored
@@ -250,27 +249,3 @@ def test_no_request_waits_in_a_conversation_that_keeps_its_pace(
         course.clock.now += turn_seconds
     assert course.waited == 0
     assert 2 <= course.summaries <= 12
-
-
-# Running compactions, as a page shows them
-
-HERE, THERE = ("tenant", "here"), ("tenant", "there")
-
-
-def test_a_page_is_told_how_much_is_summarised_and_how_long_the_oldest_takes() -> None:
-    now = 7.0
-    running = RunningCompactions(clock=lambda: now)
-    with running.during(HERE, 24, ahead=True):
-        now = 8.26
-        with running.during(HERE, 3, ahead=False):
-            assert running.told(HERE) == (27, 1.3, True)
-            assert running.told(THERE) is None
-        assert running.told(HERE) == (24, 1.3, True)
-    assert running.told(HERE) is None
-
-
-def test_one_that_fails_has_ended_and_nothing_is_kept() -> None:
-    running = RunningCompactions()
-    with pytest.raises(ValueError, match="broken"), running.during(HERE, 1, ahead=False):
-        raise ValueError("broken")
-    assert not running._running
