@@ -144,7 +144,7 @@ async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
 def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
     """Yield a warning for each window larger than the provider's own value, and one if windows are guesses."""
     at = suffix(provider)
-    windows = {name: provider.windows.window_of(name) for name in provider.windows.names()}
+    windows = {name: provider.windows.window_of(name) for name in provider.windows.names(provider.windows.limits)}
     for name, window in windows.items():
         said = listing.of(name) if listing else None
         if said is not None and said.context < window.context:

@@ -167,7 +167,7 @@ class Providers:
         found: dict[str, list[Provider]] = {}
         for provider in self.all:
             windows, listed = provider.windows, provider.windows.listings.open_names
-            for name in windows.names_for(used):
+            for name in windows.names(used):
                 learnt = windows.window_of(name, tenant).source == "learnt"
                 serving = next((each for each in self.all if each.serves(name)), self.default)
                 if name in listed or learnt or serving is provider:

@@ -72,7 +72,7 @@ class Windows:
         self.answered_tenants: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
         """Tenants that the provider answered. Only these can confirm limits, as the provider refuses made-up keys."""
         counts = self.answered_tenants.__contains__
-        self._limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
+        self.limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
         """Learnt limits by model."""
         self._prompts: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=ge)
         """Largest answered prompts by model."""
@@ -100,7 +100,7 @@ class Windows:
         value.
         """
         window, name = self._unlearnt(model, asked, guess), _limit_key(model, asked)
-        own, confirmed = self._limits.own(tenant, name), self._limits.confirmed(name)
+        own, confirmed = self.limits.own(tenant, name), self.limits.confirmed(name)
         limits = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
         if not limits:
             return window
@@ -117,19 +117,12 @@ class Windows:
         if entry is None or entry.context_window is None:
             await self.listings.wait_for_first(headers)
 
-    def names(self) -> list[str]:
-        """Return the known models: listed, configured without a glob, or with a learnt limit."""
-        listing = self.listings.listing
-        return self._names(self._limits, listing.models if listing else ())
-
-    def names_for(self, used: Iterable[str]) -> list[str]:
-        """Return the models that a tenant who used these may see. Other tenants' limits and fine-tunes would reveal
-        their users."""
-        return self._names(used, self.listings.open_names)
-
-    def _names(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
+    def names(self, used: Iterable[str] = ()) -> list[str]:
+        """Return these names, and the names that the settings or the provider list, without fine-tunes: other tenants'
+        fine-tunes would reveal their users."""
         configured = (entry.match for entry in self._models if not set(entry.match) & set("*?["))
-        return sorted({*used, *configured, *(name for name in listed if not name.startswith(FINE_TUNE))})
+        listed = (name for name in self.listings.open_names if not name.startswith(FINE_TUNE))
+        return sorted({*used, *configured, *listed})
 
     def _unlearnt(self, model: str, asked: int | None, guess: int | None = None) -> Window:
         """Return the window without learnt limits. A configured window overrides `asked`."""
@@ -171,9 +164,9 @@ class Windows:
             return
         if lower(window, limit) is window:
             return
-        known, before = self._limits.own(tenant, name), self.window_of(model, tenant, asked=asked)
+        known, before = self.limits.own(tenant, name), self.window_of(model, tenant, asked=asked)
         learnt = min(limit, known) if known else limit
-        self._limits.learn(tenant, name, learnt)
+        self.limits.learn(tenant, name, learnt)
         if is_measured:
             self._measured.keep((tenant, name), learnt)
         self._stored.discard((tenant, name))
@@ -184,7 +177,7 @@ class Windows:
                 limit=learnt,
                 before=before.context,
                 now=self.window_of(model, tenant, asked=asked).context,
-                shared=bool(self._limits.confirmed(name)),
+                shared=bool(self.limits.confirmed(name)),
             )
         if tenant in self.answered_tenants:
             self._tasks.start(self._store_limit(tenant, name, learnt), "windows")
@@ -194,7 +187,7 @@ class Windows:
         is_new = tenant not in self.answered_tenants
         self.answered_tenants.keep(tenant, None)
         if is_new:
-            for name, limit in self._limits.of(tenant):
+            for name, limit in self.limits.of(tenant):
                 if (tenant, name) not in self._stored:
                     self._tasks.start(self._store_limit(tenant, name, limit), "windows")
 
@@ -205,7 +198,7 @@ class Windows:
             return
         if tokens >= MIN_LIMIT and tokens > (self._prompts.own(tenant, name) or 0):
             self._prompts.learn(tenant, name, tokens)
-        learnt = self._limits.own(tenant, name)
+        learnt = self.limits.own(tenant, name)
         if learnt is not None and tokens > learnt:
             self._drop(tenant, name)
             log.info("dropped a learnt window: a larger prompt was answered", model=name, limit=learnt)
@@ -221,8 +214,8 @@ class Windows:
             if row.limit < (answered := self._prompts.own(*key) or 0):
                 self._drop(*key)
                 self._tasks.start(self._erase_limit(*key, answered), "windows")
-            elif key in self._stored or self._limits.own(*key) is None:
-                self._limits.learn(*key, row.limit, row.seconds_left)
+            elif key in self._stored or self.limits.own(*key) is None:
+                self.limits.learn(*key, row.limit, row.seconds_left)
                 self._stored.add(key)
                 self.answered_tenants.keep(row.tenant, None)
         for key in gone & self._stored:
@@ -242,7 +235,7 @@ class Windows:
     async def _store_limit(self, tenant: str, name: str, limit: int) -> None:
         with suppress(StoreUnavailable):  # This process has the limit in memory.
             await self._store.task_change(learn_window, self._upstream, name, tenant, limit, LEARNT_SECONDS)
-            if self._limits.own(tenant, name) == limit:
+            if self.limits.own(tenant, name) == limit:
                 self._stored.add((tenant, name))
 
     async def _erase_limit(self, tenant: str, name: str, answered: int) -> None:
@@ -250,7 +243,7 @@ class Windows:
             await self._store.task_change(forget_window, self._upstream, name, tenant, answered)
 
     def _drop(self, tenant: str, name: str) -> None:
-        self._limits.forget(tenant, name)
+        self.limits.forget(tenant, name)
         self._stored.discard((tenant, name))
 
 

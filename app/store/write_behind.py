@@ -29,8 +29,6 @@ log = structlog.get_logger("steno.store")
 
 SOON_SECONDS = 0.005
 """Delay of recording after an answer, so that the client's next request need not wait for it."""
-MOST_SOON = 16
-"""Most delayed recording functions. If there are more, all run at once."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
@@ -128,8 +126,6 @@ class WriteBehind:
         self._soon.append(work)
         if len(self._soon) == 1:
             asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
-        elif len(self._soon) > MOST_SOON:
-            self.catch_up()
 
     def catch_up(self) -> None:
         """Run the functions that `soon` delayed."""

@@ -49,7 +49,7 @@ async def test_what_one_replica_learnt_another_knows(
     await written(one)
     await other.load()
     assert other.window_of("gpt-4o", TENANT).context == LIMIT
-    _, until = other._limits._facts["gpt-4o"][TENANT]
+    _, until = other.limits._facts["gpt-4o"][TENANT]
     assert until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
 
 

@@ -205,10 +205,10 @@ async def test_the_memory_of_refusals_and_prompts_is_bounded(build: Build) -> No
     windows.learn(TENANT, "x" * 1_000, overflow(32_768))
     windows.add_prompt(TENANT, "x" * 1_000, 9_000)
     windows.add_prompt(TENANT, "small", 999)
-    assert not [*windows._limits, *windows._prompts]
+    assert not [*windows.limits, *windows._prompts]
     for number in range(MOST_OF_ONE + 1):
         windows.learn(TENANT, f"model {number}", overflow(32_768))
-    assert len(list(windows._limits)) == MOST_OF_ONE
+    assert len(list(windows.limits)) == MOST_OF_ONE
     assert windows.window_of("model 0", TENANT).source == "default"
 
 
@@ -220,9 +220,9 @@ async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Bu
     windows = build(models=[{"match": "a", "context_window": 5_000}, {"match": "c*", "context_window": 5_000}])
     await windows.listings.fetch()
     windows.learn(ANOTHER, "secret", overflow(32_768))
-    assert windows.names_for(["mine"]) == ["a", "b", "mine"]
-    assert windows.names_for(["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
-    assert windows.names() == ["a", "b", "secret"]
+    assert windows.names(["mine"]) == ["a", "b", "mine"]
+    assert windows.names(["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
+    assert windows.names(windows.limits) == ["a", "b", "secret"]
 
 
 async def test_the_names_that_a_key_lists_are_shown_to_no_tenant(build: Build, upstream: MockedUpstream) -> None:
@@ -232,7 +232,7 @@ async def test_the_names_that_a_key_lists_are_shown_to_no_tenant(build: Build, u
     windows.start()
     await windows.wait_for_listing("gpt-4o")
     await windows.wait_for_listing("gpt-4o", KEY)
-    assert (windows.names_for([]), windows.names_for(["gpt-4o"]), windows.names()) == ([], ["gpt-4o"], ["gpt-4o"])
+    assert (windows.names(), windows.names(["gpt-4o"])) == ([], ["gpt-4o"])
     assert windows.window_of("gpt-4o", TENANT).context == windows.window_of("gpt-4o", ANOTHER).context == 8_000
 
 
