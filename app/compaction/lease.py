@@ -44,12 +44,13 @@ from app.providers.ledger import Ledger
 from app.runtime.bounded import Erased
 from app.runtime.tasks import OwnedTasks, Work
 from app.store import Claim, CompactionStore, Lease, StoreUnavailable, UsageRecord
-from app.store.leases import HEARTBEAT_SECONDS
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
 ATTEMPTS = 2
 """Maximum time for one summary, with its retries and fallback models, as a multiple of the timeout of a call."""
+HEARTBEAT_SECONDS = 5.0
+"""Time between two renewals of a lease. Without them it ends after `store.leases.LEASE_SECONDS`."""
 MISSED_BEATS = 2
 """Number of consecutive heartbeats without the store after which the lease counts as lost."""
 RACE_SECONDS = 0.25

@@ -36,8 +36,7 @@ from app.compaction.chunks import ChunkRange
 from app.store.tables import insert_into, leases, now_ms, owned, read_once
 
 LEASE_SECONDS = 15.0
-"""Life of a lease without a heartbeat."""
-HEARTBEAT_SECONDS = 5.0
+"""Life of a lease without a heartbeat, see `compaction.lease.HEARTBEAT_SECONDS`."""
 _REVOKED = ""
 """Value of `conversation_id` of a revoked lease."""
 KEPT_MS = 600_000
