@@ -120,12 +120,12 @@ class ModelListing(Struct, frozen=True):
     simulated: bool = False
     """Whether the provider says that it is a simulator."""
 
-    def merged(self, other: ModelListing, most: int) -> ModelListing:
-        """Merge with another listing. Return this listing unchanged if both have more than `most` models together."""
+    def merged(self, other: ModelListing) -> ModelListing:
+        """Merge with another listing. Return this listing unchanged if both have more than `MOST_LISTED` models."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }
-        if len(models) > most:
+        if len(models) > MOST_LISTED:
             return self
         aliases = dict(other.aliases) | dict(self.aliases)
         return ModelListing(models, aliases, self.any_name or other.any_name, self.changes or other.changes)
@@ -180,7 +180,8 @@ class ModelListings:
 
         `headers` are the client's. If the provider wants a key, Steno sends their credentials, and does not store them.
         """
-        if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
+        is_due = self._wants_key and self._clock() >= self._due
+        if is_due and (credentials := [(name, value) for name, value in headers if name in ASKED_WITH]):
             self._ask(credentials)
         if self.listing is None and self._asking is not None:
             left = self._asked_at + WAIT_SECONDS - self._clock()
@@ -199,7 +200,7 @@ class ModelListings:
         if not is_client_key:
             self.open_names, self.listing = frozenset(listing.models), listing
         else:  # The provider may list other models to another key.
-            self.listing = listing.merged(self.listing, MOST_LISTED) if self.listing else listing
+            self.listing = listing.merged(self.listing) if self.listing else listing
         return listing
 
     async def first_outcome(self) -> ListingOutcome | None:
@@ -237,10 +238,6 @@ class ModelListings:
         while not self._wants_key:
             await asyncio.wait({self._ask(())})
             await asyncio.sleep(self._due - self._clock())
-
-
-def _credentials(headers: Headers) -> Headers:
-    return [(name, value) for name, value in headers if name in ASKED_WITH]
 
 
 class ListingReader:
