@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from app.api.dependencies import PARTS_OF_BODIES
-from app.compaction.decision import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
+from app.compaction.decision import OUTPUT_CAPPED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
 from app.formats.registry import COUNTS
 from app.formats.requests import LONGEST_FOCUS
@@ -23,9 +23,7 @@ from app.settings.presets import PRESETS
 
 Schema = dict[str, Any]
 
-Action = Annotated[
-    str, Field(json_schema_extra={"enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, TASK_BUDGET_LOWERED, "recovered"]})
-]
+Action = Annotated[str, Field(json_schema_extra={"enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, "recovered"]})]
 Counts = dict[str, int]
 
 

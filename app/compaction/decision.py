@@ -84,8 +84,6 @@ class Decision(Struct, frozen=True, dict=True):
 
 OUTPUT_CAPPED = "output_capped"
 """Action of a decision that lowers the request's output cap."""
-TASK_BUDGET_LOWERED = "task_budget_lowered"
-"""Action of a decision that lowers the client's task budget by the tokens that Steno omits."""
 THINKING_OFF = "thinking_off"
 """Action of a decision that turns thinking off for this answer. With thinking on, the provider would require the turn's
 earlier thinking, which it has refused."""

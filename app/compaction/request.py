@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Window, least_counted, output_cap
-from app.compaction.decision import TASK_BUDGET_LOWERED, THINKING_OFF, UNTOUCHED, Decision, capped, floor_exceeded
+from app.compaction.decision import THINKING_OFF, UNTOUCHED, Decision, capped, floor_exceeded
 from app.compaction.planning_state import Policy
 from app.compaction.recall import quotation_for_last
 from app.compaction.view import Conversation, Note, Recalled, View, current_turn, lacks_current_thinking
@@ -169,8 +169,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     def with_output_limits(self, decision: Decision) -> Decision:
         """Adapt the decision's output cap and actions to the payload. The output cap is lowered if the provider adds it
         to the prompt and both exceed the window."""
-        if self._lowered_task_budget(decision) is not None and TASK_BUDGET_LOWERED not in decision.actions:
-            decision = replace(decision, actions=(*decision.actions, TASK_BUDGET_LOWERED))
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
         asked, budget, conversation = self.wire.answer, decision.budget or self.budget, self.conversation
@@ -186,13 +184,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         conversation, view = self.conversation, decision.view
         goes_without = self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
         return goes_without and self.wire.thinking == "enabled"
-
-    def _lowered_task_budget(self, decision: Decision) -> int | None:
-        """Return the client's task budget less the omitted tokens; None if nothing was omitted."""
-        if decision.view is None or (said := self.wire.task_budget) is None:
-            return None
-        before, after = self.tokens(decision)
-        return max(0, said - (before - after)) if after < before else None
 
     @property
     def adds_output(self) -> bool:
@@ -226,6 +217,4 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
             body = self.wire.with_messages(self.rendered(decision.view), ask_usage)
         if self._turns_thinking_off(decision):
             body = self.wire.with_thinking_off(body)
-        if (task_budget := self._lowered_task_budget(decision)) is not None:
-            body = self.wire.with_task_budget(body, task_budget)
         return body if decision.output_cap is None else self.wire.with_output_cap(body, decision.output_cap)

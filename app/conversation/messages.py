@@ -94,7 +94,8 @@ class Message(Struct, frozen=True, weakref=True):
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes
-    """Keyed digest of the canonical form of this message alone: equal messages have equal digests."""
+    """Keyed digest of the canonical form of this message alone: equal messages have equal digests. Each format writes
+    its own canonical form, because only the format knows the members of its messages (`formats/reader.py`)."""
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Media: the size of a picture, the length of a recording, and the pages and glyphs of a PDF.
 
+Each format's `format.py` or `messages.py` finds the parts of its messages that hold media, and calls this module.
 Nothing is fetched or rendered, and no font is decoded. Glyphs are counted because a page's tokens depend on them. All
 work is bounded because a file may be hostile. An unreadable value counts as unknown.
 """

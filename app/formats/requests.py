@@ -90,8 +90,6 @@ class WireRequest(Struct, frozen=True):
     thinking: str = ""
     """Thinking mode, if the provider signs thinking. With `enabled` the provider refuses a current turn whose earlier
     thinking is missing."""
-    task_budget: int | None = None
-    """Tokens that the model may still spend on its task, set by the client; None if not given."""
 
     @classmethod
     def names_in(cls, source: RawObject) -> Iterator[Named]:
@@ -211,9 +209,6 @@ class WireRequest(Struct, frozen=True):
 
     def with_thinking_off(self, body: bytes) -> bytes:
         return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'}) if self.thinking else body
-
-    def with_task_budget(self, body: bytes, tokens: int) -> bytes:
-        raise NotImplementedError
 
     def asking(self, *, threshold: int | None = None, focus: str = "") -> Self:
         wishes = self.wishes

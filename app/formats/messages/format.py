@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from app.conversation.reasons import Code, Reason
@@ -70,25 +69,17 @@ class MessagesRequest(WireRequest, frozen=True):
     def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:
         thinking, choice = object_of(source.value("thinking")), object_of(source.value("tool_choice"))
         tokens, kind = thinking.get("budget_tokens"), thinking.get("type")
-        budget = object_of(object_of(source.value("output_config")).get("task_budget"))
-        left = budget.get("total") if budget.get("remaining") is None else budget["remaining"]
         return {
             "answer": {"thinking": tokens if isinstance(tokens, int) and tokens > 0 else 0},
             "hands_off": _hands_off(source, elements),
             "forbids_tools": choice.get("type") == "none",
             "thinking": "" if kind in (None, "disabled") else str(kind),
-            "task_budget": left if isinstance(left, int) and not isinstance(left, bool) else None,
         }
 
     @property
     def is_typical(self) -> bool:
         clears = any(edit.get("keep") != "all" for edit in edits_in(self.source))
         return not clears and super().is_typical
-
-    def with_task_budget(self, body: bytes, tokens: int) -> bytes:
-        config = object_of(self.source.value("output_config"))
-        lowered = {**config, "task_budget": {**object_of(config.get("task_budget")), "remaining": tokens}}
-        return RawObject(body).spliced({"output_config": msgspec.json.encode(lowered)})
 
     def declarations(self) -> Declarations:
         source = self.source
