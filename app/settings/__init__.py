@@ -12,9 +12,8 @@ from app.settings.compaction import (
     SummarySettings,
     TriggerSettings,
 )
-from app.settings.refusals import ConfigurationError
 from app.settings.server import ClientSettings, EventSettings, IdentitySettings, LimitSettings
-from app.settings.settings import Settings, environment_name, every_setting, load
+from app.settings.settings import ConfigurationError, Settings, environment_name, every_setting, load
 from app.settings.upstreams import (
     DEFAULT_UPSTREAM,
     ModelSettings,

@@ -13,8 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from app.settings.refusals import ConfigurationError
-from app.settings.settings import Settings
+from app.settings.settings import ConfigurationError, Settings
 from app.settings.upstreams import is_loopback
 from app.store import DatabaseURLError, Store
 from app.store.engine import read_url

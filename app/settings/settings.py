@@ -1,16 +1,19 @@
-"""All settings by section, and their sources: flags, the environment, a file, a preset."""
+"""All settings by section, their sources (flags, the environment, a file, a preset), and the errors of their values."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -19,10 +22,10 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from app.conversation.wordings import read_wordings
 from app.formats.registry import FormatName
 from app.settings.compaction import CompactionSettings, SummarySettings
 from app.settings.presets import PRESETS
-from app.settings.refusals import ConfigurationError, meant, problems_in, refuse_removed
 from app.settings.server import (
     ClientSettings,
     EventSettings,
@@ -47,6 +50,10 @@ from app.settings.upstreams import (
 from app.tokens.usage import Tariff
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+class ConfigurationError(Exception):
+    """Raised for settings that Steno cannot use; the text names the key and the allowed values."""
 
 
 class Settings(BaseSettings):
@@ -110,7 +117,14 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _refuse_removed(cls, given: Any) -> Any:
-        refuse_removed(given)
+        found = [
+            f"{key} is no setting any more. {instead}"
+            for key in _keys(given)
+            for removed, instead in REMOVED.items()
+            if fnmatchcase(key, removed)
+        ]
+        if found:
+            raise ValueError("\n".join(found).rstrip("."))
         return given
 
     @field_validator("upstreams")
@@ -204,7 +218,8 @@ def load(**flags: Any) -> Settings:
     try:
         return Settings(**flags)
     except ValidationError as error:
-        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error, Settings)}.") from error
+        problems = "; ".join(map(_problem, error.errors()))
+        raise ConfigurationError(f"Steno cannot use these settings: {problems}.") from error
     except SettingsError as error:
         named = _NOT_JSON.search(str(error))
         which = f"{environment_name(named[1])} must be JSON ({error.__cause__})" if named else str(error)
@@ -298,3 +313,56 @@ class _PresetSource(PydanticBaseSettingsSource):
         chosen = given.get("preset", "default")  # Not validated yet: an unhashable list cannot be looked up.
         chosen = "off" if chosen is False else chosen
         return dict(next((preset.settings for name, preset in PRESETS.items() if name == chosen), {}))
+
+
+# Errors. Their texts have the key, the given value unless it may be secret, and the allowed values.
+
+REMOVED: Mapping[str, str] = read_wordings(__package__, "removed.toml")
+"""Advice for removed settings, by key; `*` matches any name."""
+
+
+def _keys(given: Any, within: str = "") -> Iterator[str]:
+    """Yield the dotted keys of all sections and settings; entries of lists have their number."""
+    entries = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else ()
+    for name, value in entries:
+        yield f"{within}{name}"
+        yield from _keys(value, f"{within}{name}.")
+
+
+_IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "model_type": "must be a mapping"}
+"""Error texts by the kind of error, in place of pydantic's texts about Python types."""
+
+
+def _problem(error: ErrorDetails) -> str:
+    """Return one problem: the key, the given value unless it may be secret, and the allowed values."""
+    key = ".".join(map(str, error["loc"]))
+    siblings, field = _place(error["loc"])
+    given, kind = error["input"], error["type"]
+    # A URL may contain a password before the @, and a key after the ?.
+    is_secret = field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+    open_to_all = field is not None and not is_secret and not set(str(given)) & {"@", "?", "#"}
+    got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
+    if kind == "extra_forbidden":
+        return f"{key} is not a setting{meant(str(error['loc'][-1]), siblings)}; known there: {', '.join(siblings)}"
+    if kind == "value_error":
+        return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
+    return f"{key}: {_IN_YAML.get(kind, error['msg'])}{got}"
+
+
+def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return a suggestion for a mistyped name, or an empty string. `likeness`: minimum similarity, 0 to 1."""
+    like = get_close_matches(name, list(known), n=1, cutoff=likeness)
+    return f" (did you mean {like[0]}?)" if like else ""
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
+    """Return the fields at the level of `loc`, and the field itself, or None if it does not exist."""
+    siblings: Mapping[str, FieldInfo] = Settings.model_fields
+    field = None
+    for name in (part for part in loc if isinstance(part, str)):
+        if field is not None:
+            kinds = (field.annotation, *get_args(field.annotation))
+            sections = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+            siblings = next((section.model_fields for section in sections), {})
+        field = siblings.get(name)
+    return siblings, field

@@ -18,7 +18,7 @@ from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
 from app.settings.compaction import AppliedPolicy, Policies, apply_preset
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
-from app.settings.refusals import REMOVED
+from app.settings.settings import REMOVED
 from app.store.engine import read_url
 
 ROOT = Path(__file__).parents[2]
