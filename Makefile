@@ -10,10 +10,8 @@ SUBJECTS ?=
 SCENARIOS ?=
 ROUNDS ?=
 CHAIN ?=
-PRESETS ?= default
 WINDOWS ?= 8000
 WINDOW ?= 8000
-RATIOS ?=
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
@@ -32,12 +30,11 @@ export PYTHONDONTWRITEBYTECODE =
 
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli.main
-MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)')
 STENO_ALONE = default,default+prices
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -73,10 +70,6 @@ doctor: run-env ## whether it works, and what to do if it does not; options: UPS
 replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(VENV)/python -m lab.replay '$(or $(FILE),$(error make replay needs FILE=...))'
-
-recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED)
 
 exchanges: dev-env ## play the golden exchanges and write the recordings that differ anew; options: ONLY=overflow
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -178,7 +171,7 @@ costs: dev-env ## the arithmetic of docs/costs.md; or, with FILE=agents.jsonl, w
 	$(if $(FILE),$(VENV)/python -m lab.benchmarks.rivals '$(FILE)' --arms '$(or $(ARMS),$(STENO_ALONE))' $(TALKS), \
 		$(VENV)/python -m lab.benchmarks.costs)
 
-rivals: dev-env ## Steno beside others on the same conversations, without a network; needs ip and unshare: FILE=agents.jsonl; options: ARMS=default,keep-last WINDOWS=32000,64000 CHAIN=25 SAMPLE=6 (0: all)
+rivals: dev-env ## Steno beside others on the same conversations, without a network; needs ip and unshare: FILE=agents.jsonl; options: ARMS=default,default+no-recall,keep-last WINDOWS=32000,64000 CHAIN=25 SAMPLE=6 (0: all)
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m lab.benchmarks.rivals.arms
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m lab.benchmarks.rivals \

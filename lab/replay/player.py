@@ -13,7 +13,7 @@ import msgspec
 
 from lab.replay.evidence import Report, SentMessages
 from lab.replay.judge import Judge, SummaryCalls, Verdict, Violation
-from lab.replay.recordings import Question, Recording
+from lab.replay.recordings import Recording
 from lab.replay.sent import Message, SentMessage, answered, answers_in
 from lab.replay.tally import Tally
 from lab.simulator import Record, Simulator
@@ -43,8 +43,6 @@ class Played:
     """Tokens of the client's own history."""
     calls: tuple[Record, ...] = ()
     """The summary calls made for it, as the provider logged them."""
-    recalled: int = 0
-    """Tokens of the note of recalled passages."""
     failure: str | None = None
     """Why the client got no answer."""
 
@@ -80,34 +78,16 @@ class Player:
         self._http: httpx2.Client
 
     def play(
-        self,
-        recordings: Sequence[Recording],
-        tally: Tally,
-        progress: Callable[[Played], object] = lambda _: None,
-        heard: Callable[[Question, Played], object] | None = None,
+        self, recordings: Sequence[Recording], tally: Tally, progress: Callable[[], object] = lambda: None
     ) -> Tally:
-        """Plays all of them, one after the other; `progress` is called after each request.
-
-        With `heard` each question of a recording is asked at its end, one in the place of the other. The tally has only
-        what goes wrong with them.
-        """
-        began = time.monotonic()
+        """Plays all of them, one after the other; `progress` is called after each request."""
         with httpx2.Client(trust_env=False) as self._http:
             for recording in recordings:
                 judge = Judge(recording.name, self.calls, self._reader)
                 tally.conversations += 1
                 for number, end in enumerate(recording.requests, 1):
-                    played = self._ask(recording, number, recording.messages[:end], judge)
-                    _add(played, tally)
-                    progress(played)
-                for question in recording.questions if heard else ():
-                    # A judge of its own: what was asked before is nothing that it goes on from.
-                    alone = Judge(recording.name, self.calls, self._reader)
-                    played = self._ask(recording, len(recording.requests), recording.asked(question), alone)
-                    tally.object(played.violations)
-                    if heard:
-                        heard(question, played)
-        tally.seconds += time.monotonic() - began
+                    _add(self._ask(recording, number, recording.messages[:end], judge), tally)
+                    progress()
         return tally
 
     def _ask(self, recording: Recording, number: int, messages: Sequence[Message], judge: Judge) -> Played:
@@ -123,7 +103,6 @@ class Player:
             forwarded=self._prompt_tokens(verdict.payload),
             direct=self._prompt_tokens(history),
             calls=tuple(record for record in records if record.kind == "summary"),
-            recalled=self._prompt_tokens(verdict.recalling),
             failure=answer.failure,
         )
 
@@ -177,7 +156,7 @@ class Player:
 
 def _add(played: Played, tally: Tally) -> None:
     summaries = sum(record.prompt_tokens or 0 for record in played.calls)
-    tally.add(played.verdict, played.direct, played.forwarded, summaries, played.recalled)
+    tally.add(played.verdict, played.direct, played.forwarded, summaries)
     tally.errors += bool(played.failure)
     tally.object(played.violations)
 

@@ -17,9 +17,6 @@ ONE_MORE = "There is one more thing I would like to ask."
 YES = "Yes?"
 """Words of the assistant before a question."""
 
-KINDS_OF_LOCOMO = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
-"""Names of LoCoMo's categories of questions, by its authors' numbers."""
-
 _TURN_ID = re.compile(r"D\d+:\d+")
 
 
@@ -31,12 +28,9 @@ class UnreadableRecording(Exception):
 class Question:
     """Question that somebody may ask after a conversation."""
 
-    answer: str
-    """Empty where nobody wrote one down."""
+    text: str
     evidence: tuple[str, ...]
     """Ids of the remarks that hold the answer."""
-    text: str = ""
-    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +181,8 @@ def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
 
 
 def _answerable(value: Mapping[str, Any], remarks: Mapping[str, Remark]) -> tuple[Question, ...]:
-    asked = map(_question, (qa for qa in value.get("qa") or () if "answer" in qa))
+    asked = (Question(str(qa["question"]), _ids(qa.get("evidence"))) for qa in value.get("qa") or () if "answer" in qa)
     return tuple(question for question in asked if question.evidence and remarks.keys() >= {*question.evidence})
-
-
-def _question(value: Mapping[str, Any]) -> Question:
-    text = str(value["question"])
-    category = value.get("category", "")
-    return Question(
-        answer=str(value.get("answer", "")),
-        evidence=_ids(value.get("evidence")),
-        text=text,
-        kind=str(KINDS_OF_LOCOMO.get(category, category)),
-    )
 
 
 def _ids(evidence: Any) -> tuple[str, ...]:

@@ -82,13 +82,9 @@ def chosen(names: str) -> tuple[str, ...]:
     return listed
 
 
-def settings_of(preset: str | None, recall_ratio: float | None = None) -> Mapping[str, Any]:
-    """Settings of the section `compaction` that choose a preset; none leave what the environment and the file say.
-    `recall_ratio` is the share of the limit that recalled passages may take: 0 recalls none."""
-    named: Mapping[str, Any] = {"preset": preset} if preset else {}
-    if recall_ratio is None:
-        return named
-    return {**named, "recall": {"max_ratio": recall_ratio}}
+def settings_of(preset: str | None) -> Mapping[str, Any]:
+    """Settings of the section `compaction` that choose a preset; none leave what the environment and the file say."""
+    return {"preset": preset} if preset else {}
 
 
 def _check(name: str) -> None:
@@ -96,6 +92,6 @@ def _check(name: str) -> None:
     if name not in PRESET_NAMES:
         raise ConfigurationError(f"There is no preset {name!r}. Known: {', '.join(PRESET_NAMES)}; or {ALL}.")
     try:
-        load(compaction=dict(settings_of(name)))
+        load(compaction={"preset": name})
     except ConfigurationError as error:
         raise ConfigurationError(f"The preset {name} cannot be used. {error}") from error

@@ -1,12 +1,9 @@
-"""Tally: what a replay came to."""
+"""Tallies of replays, and the table that compares them, as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from lab.replay.judge import Verdict, Violation
 
@@ -33,8 +30,6 @@ class Tally:
     tokens_forwarded: int = 0
     summary_tokens: int = 0
     """Prompts of the summary calls."""
-    recalled_tokens: int = 0
-    """Tokens of the payloads' notes of recalled passages."""
     largest_prompt: int = 0
     too_large: int = 0
     """Requests that the provider would have refused without Steno."""
@@ -51,7 +46,6 @@ class Tally:
     lost: int = 0
     refused: int = 0
     """Number of messages in requests that the provider did not answer."""
-    seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
 
     @property
@@ -59,9 +53,8 @@ class Tally:
         """Share of the previous payloads' bytes with which the next ones began."""
         return self.kept_bytes / self.previous_bytes if self.previous_bytes else 1.0
 
-    def add(self, verdict: Verdict, direct: int, forwarded: int, summary_tokens: int, recalled: int = 0) -> None:
-        """One more request, with the tokens of the client's own history, of its payload, of its summary calls, and of
-        what was recalled in it."""
+    def add(self, verdict: Verdict, direct: int, forwarded: int, summary_tokens: int) -> None:
+        """One more request, with the tokens of the client's own history, of its payload and of its summary calls."""
         self.requests += 1
         self.summary_calls += verdict.summary_calls
         self.folds += verdict.folds
@@ -72,7 +65,6 @@ class Tally:
         self.messages += verdict.messages
         if verdict.accepted:
             self._add_payload(verdict, forwarded)
-            self.recalled_tokens += recalled
         else:
             self.refused += verdict.messages
 
@@ -90,12 +82,53 @@ class Tally:
         self.lost += verdict.lost
 
     def object(self, violations: Iterable[Violation]) -> None:
-        """Note what is wrong with a request, or with a question that is not counted among them."""
         self.violations += (each for each in violations if not (self.may_refuse and each.kind in FROM_REFUSALS))
 
     def share(self, messages: int) -> float:
         return messages / self.messages if self.messages else 0.0
 
-    def as_json(self) -> Mapping[str, Any]:
-        counts: Mapping[str, Any] = msgspec.to_builtins(self)
-        return {**counts, "prefix_kept": round(self.prefix_kept, 4)}
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+    def markdown(self) -> str:
+        """The table with a column for each row: figures are many, and presets few."""
+        columns = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in columns]
+        ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        first, *others = zip(*columns, strict=True)
+        lines = [
+            f"| {cells[0]:<{widths[0]}} | {' | '.join(map(str.rjust, cells[1:], widths[1:]))} |"
+            for cells in (first, ruler, *others)
+        ]
+        return "\n".join((f"{self.title}.", "", *lines))
+
+
+def compared(tallies: Sequence[Tally], title: str) -> Grid:
+    """Table of what each preset made of the same requests."""
+    rows = [_cells(tally) for tally in tallies]
+    return Grid(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def _cells(tally: Tally) -> dict[str, str]:
+    return {
+        "preset": tally.name,
+        "requests": f"{tally.requests:,}",
+        "too large without Steno": f"{tally.too_large:,}",
+        "errors": f"{tally.errors:,}",
+        "summary calls": f"{tally.summary_calls:,}",
+        "compactions": f"{tally.compactions:,}",
+        "tokens forwarded": f"{tally.tokens_forwarded:,}",
+        "summary tokens": f"{tally.summary_tokens:,}",
+        "prefix kept": f"{tally.prefix_kept:.1%}",
+        "verbatim": f"{tally.share(tally.verbatim):.1%}",
+        "summarised": f"{tally.share(tally.summarised):.1%}",
+        "shortened": f"{tally.share(tally.shortened):.1%}",
+        "pruned": f"{tally.share(tally.pruned):.1%}",
+        "in refused requests": f"{tally.share(tally.refused):.1%}",
+        "lost": f"{tally.share(tally.lost):.1%}",
+        "violations": f"{len(tally.violations):,}",
+    }

@@ -16,7 +16,7 @@ from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.http.headers import for_summary, new_instance
 from app.http.loopback import RunningServer
 from app.http.upstream import Upstream
-from lab.simulator import Fault, Model, Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import get, post
@@ -67,20 +67,6 @@ async def test_all_attempts_together_end_at_the_deadline(
     assert failed == Failure((Reason(Code.SUMMARISER_UPSTREAM_TIMEOUT),))
     assert monotonic() - began < 4.5
     assert (len(simulator.summaries), len(spare.summaries)) == (1, 1)
-
-
-def test_a_reasoning_model_may_think_on_top_of_its_summary(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulator.window = 128_000
-    simulator.models = {"o4-mini": Model("o4-mini")}
-    caps = []
-    for allowance in (1_000, 3_000):
-        monkeypatch.setattr("app.compaction.summariser_client.REASONING_ALLOWANCE", allowance)
-        answered = post(steno().url, chat(turns(15), model="o4-mini"))
-        assert answered.header("x-context-status") == "summarized"
-        caps.append(simulator.summaries[-1].payload["max_completion_tokens"])
-    assert caps[1] - caps[0] == 2_000
 
 
 def test_a_summary_of_the_conversations_own_model_rides_the_cached_prompt(

@@ -37,11 +37,6 @@ def agents(number: int, seed: int = 1) -> list[dict[str, Any]]:
     return [{"id": f"depot-{index}", "messages": list(_agent(random.Random(seed + index)))} for index in range(number)]
 
 
-def talks(number: int, sessions: int, seed: int = 1) -> list[dict[str, Any]]:
-    """So many long talks in the shape of LoCoMo."""
-    return [_talk(random.Random(seed + index), f"talk-{index}", sessions) for index in range(number)]
-
-
 def write(path: Path, recordings: Iterable[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(recording, ensure_ascii=False) + "\n" for recording in recordings))
     return path
@@ -82,23 +77,6 @@ def _found(draw: random.Random, parcel: str) -> str:
         for _ in range(draw.randint(2, 9))
     ]
     return json.dumps({"parcel": parcel, "holds": draw.choice(GOODS), "state": draw.choice(STATES), "stops": stops})
-
-
-def _talk(draw: random.Random, name: str, sessions: int) -> dict[str, Any]:
-    speakers = ["Ines", "Odd"]
-    held = []
-    for session in range(sessions):
-        first = draw.randint(0, 1)
-        turns = [
-            {"id": f"D{session}:{turn}", "speaker": speakers[(first + turn) % 2], "text": _remark(draw)}
-            for turn in range(draw.randint(12, 24))
-        ]
-        held.append({"session": session, "date_time": f"{9 + session % 8}:00 on {session + 1} March", "turns": turns})
-    return {"id": name, "speakers": speakers, "sessions": held, "qa": []}
-
-
-def _remark(draw: random.Random) -> str:
-    return draw.choice(("Really?", "Yes", f"We went to {draw.choice(PLACES)}. {_prose(draw, 15, 70)}"))
 
 
 def _prose(draw: random.Random, fewest: int, most: int) -> str:

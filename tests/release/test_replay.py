@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,77 +97,26 @@ def test_a_preset_does_what_it_is_for(tmp_path: Path, preset: str) -> None:
 # The command
 
 
-def replay(folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> tuple[int, Any, str]:
-    """Exit status, the file's result as JSON, and what stood on standard error."""
-    arguments = ["replay", str(folder / "agents.jsonl"), "--json", *options]
-    ended = commands.run(arguments, folder, ROOT, **(variables or {}))
-    return ended.returncode, json.loads(ended.stdout)[0] if ended.stdout else None, ended.stderr
-
-
-def test_command_prints_a_table(tmp_path: Path) -> None:
-    agents(tmp_path, 3, 1)
-    ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), "--limit", "2"], tmp_path)
-    assert ended.returncode == 0
-    assert "agents.jsonl, window 8,000" in ended.stdout
-    assert "summary calls" in ended.stdout
-    assert max(map(len, ended.stdout.splitlines())) <= 80
-
-
-def test_command_prints_json_and_says_in_lines_how_far_it_is_where_there_is_no_terminal(tmp_path: Path) -> None:
+def test_command_prints_a_table_and_says_in_lines_how_far_it_is(tmp_path: Path) -> None:
     recordings = agents(tmp_path, 9, 9)
-    status, result, said = replay(tmp_path, "--chain", "9", "--window", "4000")
-    assert status == 0
-    assert (result["window"], result["conversations"]) == (4_000, 1)
-    assert result["compactions"] == result["prefix_breaks"] >= 1
-    assert result["tokens_forwarded"] < result["tokens_direct"]
-    assert result["violations"] == []
-    lines = said.splitlines()
-    assert result["requests"] == sum(len(each.requests) for each in recordings) > 10
+    ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), "--chain", "9", "--window", "4000"], tmp_path, ROOT)
+    assert ended.returncode == 0
+    assert "agents.jsonl, window 4,000" in ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+    requests = sum(len(each.requests) for each in recordings)
+    assert re.search(rf"\| requests +\| +{requests} \|", ended.stdout)
+    assert re.search(r"\| violations +\| +0 \|", ended.stdout)
+    lines = ended.stderr.splitlines()
     assert 9 <= len(lines) <= 10
     assert re.fullmatch(r"as set: \d+ of \d+ requests \(1\d%\)", lines[0])
-    assert lines[-1] == f"as set: {result['requests']} of {result['requests']} requests (100%)"
-
-
-PLACES = ["Oslo", "Porto", "Quito", "Riga", "Sofia", "Tunis", "Utrecht", "Vienna"]
-
-
-def told_once(folder: Path) -> Path:
-    """A talk in which each code is said once, with its place, and a question for each of them."""
-    talk = recorded.talks(1, sessions=len(PLACES))[0]
-    talk["qa"] = []
-    for session, place in zip(talk["sessions"], PLACES, strict=True):
-        turn = session["turns"][3]
-        turn["text"] = f"The locker in the station of {place} opens with {place[::-1]}-{len(place)}07."
-        asked = {"question": f"What opens the locker at {place} station?", "answer": "", "evidence": [turn["id"]]}
-        talk["qa"].append({**asked, "category": "codes"})
-    return recorded.write(folder / "talk.jsonl", [talk])
-
-
-def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) -> None:
-    file = told_once(tmp_path)
-    measured = ["--recall", "--presets", "default", "--window", "3000,60000", "--recall-ratio", "0,0.1"]
-    ended = commands.run(["replay", str(file), *measured, "--json"], tmp_path)
-    lines = json.loads(ended.stdout)
-    assert [(line["window"], line["recall_ratio"]) for line in lines] == [
-        (3_000, 0), (3_000, 0.1), (60_000, 0), (60_000, 0.1),
-    ]  # fmt: skip
-    without, recalled, *large = (line["kinds"]["codes"]["to_the_letter"] for line in lines)
-    assert without < 0.6 < recalled
-    assert large == [1, 1]
-    tokens = [line["recalled_tokens"] for line in lines]
-    assert tokens[0] == tokens[2] == tokens[3] == 0 < tokens[1] < len(PLACES) * (2 + 1 / 2) * 0.1 * 3_000
-    assert [line["replay"]["violations"] for line in lines] == [[]] * 4
-    assert ended.returncode == 0
+    assert lines[-1] == f"as set: {requests} of {requests} requests (100%)"
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         (["--presets", "rolling,roling"], "There is no preset 'roling'. Known: default, lightspeed"),
-        (["--recall", "--chain", "2"], "without --chain"),
-        (["--window", "999"], "at least 1,000 tokens"),
-        (["--recall", "--recall-ratio", "5%"], "--recall-ratio is a share of"),
-        (["--recall"], "no conversation has questions"),
+        (["missing.jsonl"], "missing.jsonl cannot be read"),
     ],
 )
 def test_command_says_what_does_not_go_together(tmp_path: Path, options: list[str], told: str) -> None:

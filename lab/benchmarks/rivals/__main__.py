@@ -22,7 +22,7 @@ from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, RULES, Arm, 
 from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, said, with_calls
 from lab.replay.recordings import Recording, chain, joined, read_recordings
 from lab.replay.sent import Message
-from lab.replay.tables import Grid
+from lab.replay.tally import Grid
 from lab.simulator import Record
 
 BASE = "never"

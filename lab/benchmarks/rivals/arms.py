@@ -15,7 +15,7 @@ import msgspec
 from lab.benchmarks.relay.environments import Missing, python_environment
 from lab.benchmarks.relay.processes import Running, free_port, two_cores
 from lab.replay.sent import INSTRUCTION_ROLES, Message
-from lab.replay.stage import counter, settings_of, stage
+from lab.replay.stage import counter, stage
 from lab.simulator import Record, Simulator
 from lab.simulator.counting import Counting
 from lab.simulator.replies import summary_of, texts_of
@@ -32,14 +32,8 @@ SUMMARY_WORDS = 400
 ANSWER = "I see."
 """Every answer but a summary: what the agent says costs the same behind each arm."""
 
-Priced = Mapping[str, Any]
-PRICES: Priced = {"prices": [{"match": "*", "prompt": 1.0, "completion": COMPLETION, "cached": CACHED}]}
-
-STENO: Mapping[str, Mapping[str, Any]] = {
-    "": {},
-    "+prices": PRICES,
-}
-"""Additions to a preset's name, with the settings that they stand for."""
+PRICES = {"prices": [{"match": "*", "prompt": 1.0, "completion": COMPLETION, "cached": CACHED}]}
+NO_RECALL = {"recall": {"max_ratio": 0}}
 
 
 @dataclass(slots=True)
@@ -94,7 +88,8 @@ class Arm:
 
 @contextmanager
 def arm(name: str, window: int) -> Iterator[Arm]:
-    """The arm of that name: a rule, another's proxy, or a preset of Steno and what is added to it. Raises `Missing`
+    """The arm of that name: a rule, another's proxy, or a preset of Steno, with `+prices` or `+no-recall` or both.
+    Raises `Missing`
     where it is not installed, and `ConfigurationError`."""
     headers = {"authorization": "Bearer sk-rivals", "content-type": "application/json"}
     with httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS, headers=headers) as client:
@@ -102,8 +97,9 @@ def arm(name: str, window: int) -> Iterator[Arm]:
             with _other(name, window, client) as other:
                 yield other
             return
-        preset, added, rest = name.partition("+")
-        with stage(MODEL, window, compaction=settings_of(preset), settings=STENO[added + rest]) as set_up:
+        preset, *added = name.split("+")
+        compaction = {"preset": preset, **(NO_RECALL if "no-recall" in added else {})}
+        with stage(MODEL, window, compaction=compaction, settings=PRICES if "prices" in added else None) as set_up:
             yield Arm(set_up.provider, set_up.base_url, client)
 
 
