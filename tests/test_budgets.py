@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_982,
     "app/formats": 6_140,
-    "tests": 48_892,
-    "lab": 8_408,
+    "tests": 48_798,
+    "lab": 8_391,
 }
 """Lines of Python by folder, at most."""
 FILES = 156

@@ -1,12 +1,12 @@
 """Code that one request goes through: files, functions, and calls from one file of `app` into another.
 
-python -m lab.benchmarks.request_path            # a request below the trigger, and one whose summary is made
-python -m lab.benchmarks.request_path --files    # with the files, by package
+python -m lab.benchmarks.request_path
+
+A request below the trigger, and one whose summary is made.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 from collections import Counter
@@ -78,9 +78,6 @@ def ask(client: httpx2.Client, turns: int, name: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.request_path", description="One request's path.")
-    parser.add_argument("--files", action="store_true", help="list the files")
-    options = parser.parse_args()
     path = RequestPath()
     with stage(MODEL, WINDOW) as on, httpx2.Client(base_url=on.base_url, timeout=60, trust_env=False) as client:
         client.headers["authorization"] = "Bearer sk-path"
@@ -91,8 +88,6 @@ def main() -> int:
             if status != expected:
                 raise SystemExit(f"The request of {turns} turns went {status}, not {expected}.")
             sys.stdout.write(path.line(f"a request that goes {status}") + "\n")
-            if options.files:
-                sys.stdout.write("".join(f"    {file}\n" for file in path.files()))
     return 0
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import httpx2
-
-from app.http.loopback import RunningServer
-from lab import demo
 from tests.e2e import commands
 
 TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|trimmed|summarized)(?:  (.+))?")
@@ -44,9 +40,3 @@ def test_demo_goes_on_where_the_direct_client_ends(tmp_path: Path) -> None:
     assert sum("of older turns" in event for _, _, _, _, event in turns) >= 3
     assert "60 of 60 turns" in ended.stdout
     assert "It was booked under BTH-0148." in ended.stdout
-
-
-def test_the_demo_keeps_messages(provider: RunningServer) -> None:
-    with demo._steno(f"{provider.url}/v1", demo.MODEL, demo.WINDOW) as url:
-        refused = httpx2.get(f"{url}/context/conversations/a/messages").json()["error"]
-        assert refused["code"] == "conversation_not_found"

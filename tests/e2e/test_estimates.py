@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -55,16 +54,3 @@ def test_a_request_that_cannot_reach_the_trigger_is_counted_while_the_provider_w
     assert arrived
     assert all(arrived), "counted before the provider had the request"
     assert estimate == reported
-
-
-@pytest.mark.parametrize("window", [128_000, 2_000_000], ids=["counted before", "counted meanwhile"])
-def test_long_text_is_counted_in_another_thread_than_the_one_that_serves(
-    window: int, simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulator.window = 2_000_000
-    proxy = steno(models=[{"match": "*", "context_window": window}])
-    threads = watch(proxy, monkeypatch)
-    text = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz", k=200_000))
-    post(proxy.url, chat([{"role": "user", "content": text}]))
-    assert threads
-    assert SERVING_THREAD not in threads

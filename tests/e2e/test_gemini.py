@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 from google import genai
-from google.genai import errors, types
+from google.genai import types
 
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.compactions import statuses
@@ -79,30 +78,6 @@ def test_a_chat_keeps_its_history_where_news_of_a_summary_come_first(
     # The SDK keeps a content for each chunk.
     parts = [part.text for content in chat.get_history()[len(history) :] for part in content.parts or ()]
     assert "".join(filter(None, parts)) == f"Go on.{simulator.chats[-1].text}"
-
-
-def test_a_compacted_answer_says_so_in_every_shape(simulator: Simulator, running: Steno) -> None:
-    whole = post(running, "generateContent", {"contents": LONG})
-    assert (whole.headers["x-context-status"], whole.json()["context_status"]) == ("summarized", "summarized")
-    array = post(running, "streamGenerateContent", {"contents": LONG}).json()
-    assert (array[0]["context_status"], array[-1]["context"]["status"]) == ("summarized", "summarized")
-    streamed = post(running, "streamGenerateContent?alt=sse", {"contents": [*LONG, *LONG[:20], LONG[0]]})
-    frames = [json.loads(line[6:]) for line in streamed.text.splitlines() if line]
-    assert frames[0]["compaction"]["type"] == "compaction_started"
-    assert frames[0]["candidates"][0]["content"]["parts"] == [{"text": ""}]
-    assert (frames[-1]["context"]["status"], "usageMetadata" in frames[-1]) == ("summarized", True)
-    assert statuses(simulator) == {200}
-
-
-def test_an_overflow_is_learnt_from_and_a_refusal_comes_in_the_providers_words(
-    simulator: Simulator, running: Steno, client: genai.Client
-) -> None:
-    simulator.window = 4_000
-    answered = post(running, "generateContent", {"contents": LONG[-9:]})
-    assert (answered.status_code, answered.json()["context_status"]) == (200, "summarized")
-    simulator.next_chat(status=429, retry_after=7)
-    with pytest.raises(errors.ClientError, match="You exceeded your current quota"):
-        list(client.models.generate_content_stream(model=MODEL, contents="Hi."))
 
 
 def test_counts_and_other_paths_pass_and_the_key_is_in_no_log(

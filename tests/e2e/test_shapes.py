@@ -17,35 +17,13 @@ from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.reader import MessageReader
 from app.proxy import request as proxy_request
 from app.tokens.estimator import Prompt
-from tests.e2e.histories import HELLO, chat, long_history
+from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import post
 from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider, answer
 
 PATIENCE = 30.0
 VICTIM = b"authorization: Bearer sk-victim"
-
-TOO_MUCH = {
-    "too_many_values": (chat(tools=[{}] * 200_001), "more than 200000 values", "200000"),
-    "too_many_messages": (chat([*HELLO * 20_001]), "20001 messages", "at most 20000"),
-    "too_many_members": (
-        chat().replace(b"{", b"{" + b"".join(b'"k%d":1,' % number for number in range(1_999)), 1),
-        "2001 members",
-        "2000",
-    ),
-    "key_too_long": (chat().replace(b"{", b'{"%b":1,' % (b"k" * 70_000), 1), "65536 bytes", "key"),
-}
-
-
-@pytest.mark.parametrize("reason", TOO_MUCH)
-def test_a_body_over_a_limit_reaches_the_provider_as_it_is(
-    scripted: ScriptedProvider, before_scripted: StartSteno, reason: str
-) -> None:
-    scripted.then(answer(b'{"choices":[]}'))
-    answered = post(before_scripted().url, TOO_MUCH[reason][0])
-    assert scripted.requests[0].body == TOO_MUCH[reason][0]
-    assert (answered.status, answered.body) == (200, b'{"choices":[]}')
-    assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", reason)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ class Place:
     port: int
     upstream: int
     """The upstream's port."""
+    window: int = WINDOW
 
     @property
     def upstream_url(self) -> str:
@@ -170,7 +171,7 @@ def context_guardian(place: Place) -> Command:
         "UPSTREAM_URL": f"{place.upstream_url}/v1",
         "PORT": str(place.port),
         "DATA_DIR": str(place.folder / "data"),
-        "NUM_CTX": str(WINDOW),
+        "NUM_CTX": str(place.window),
         "DETECT_CONTEXT": "0",
         "OLLAMA_CONTEXT": "0",
         "VERSION_CHECK": "0",

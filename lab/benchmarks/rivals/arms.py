@@ -14,6 +14,7 @@ import msgspec
 
 from lab.benchmarks.relay.environments import Missing, python_environment
 from lab.benchmarks.relay.processes import Running, free_port, two_cores
+from lab.benchmarks.relay.subjects import Command, Place, Subject, context_guardian
 from lab.replay.sent import INSTRUCTION_ROLES, Message
 from lab.replay.stage import counter, stage
 from lab.simulator import Record, Simulator
@@ -26,7 +27,7 @@ CACHED, COMPLETION = 0.1, 5.0
 """Prices of a cached token and of one of an answer; one of a prompt costs 1."""
 UNLIMITED = 100_000_000
 ENVIRONMENTS = Path(".bench").absolute()
-START_SECONDS, ANSWER_SECONDS = 60.0, 600.0
+ANSWER_SECONDS = 600.0
 SUMMARY = {"x-context-call": "summary"}
 SUMMARY_WORDS = 400
 ANSWER = "I see."
@@ -111,42 +112,28 @@ def _other(name: str, window: int, client: httpx2.Client) -> Iterator[Arm]:
         if name in RULES:
             yield Arm(simulator, f"{behind.url}/v1", client, RULES[name])
             return
-        port = free_port()
-        command, environment = PROXIES[name](behind.url, port, window)
-        running = Running(command, Path(folder), environment, two_cores().subject)
+        place = Place(ENVIRONMENTS, Path(folder), free_port(), behind.port, window)
+        command = PROXIES[name](place)
+        running = Running(command.arguments, place.folder, command.environment, two_cores().subject)
         try:
-            running.wait_until_it_listens(port, START_SECONDS)
-            yield Arm(simulator, f"http://127.0.0.1:{port}/v1", client)
+            running.wait_until_it_listens(place.port, command.start_seconds)
+            yield Arm(simulator, f"http://127.0.0.1:{place.port}/v1", client)
         finally:
             running.stop()
 
 
-Command = tuple[Sequence[str], Mapping[str, str]]
-
-
-def _context_guardian(upstream: str, port: int, window: int) -> Command:
-    program = python_environment(ENVIRONMENTS, "context-guardian") / "bin" / "context-guardian"
-    settings = {
-        "UPSTREAM_URL": f"{upstream}/v1",
-        "PORT": str(port),
-        "DATA_DIR": "data",
-        "NUM_CTX": str(window),
-        **dict.fromkeys(("DETECT_CONTEXT", "OLLAMA_CONTEXT", "VERSION_CHECK", "VERBOSE"), "0"),
-    }
-    return (str(program),), {f"GUARDIAN_{name}": value for name, value in settings.items()}
-
-
-def _cliffcompaction(upstream: str, port: int, window: int) -> Command:
+def cliffcompaction(place: Place) -> Command:
     """A threshold of half the window: its documentation's advice for windows of 200,000 to 250,000."""
-    program = python_environment(ENVIRONMENTS, "cliffcompaction") / "bin" / "cliff"
-    options = ("--port", str(port), "--threshold", str(window // 2), "--openai-upstream", upstream)
-    return (str(program), "serve", *options), {"CLIFF_ANTHROPIC_UPSTREAM": upstream}
+    program = python_environment(place.environments, "cliffcompaction") / "bin" / "cliff"
+    options = ("--threshold", str(place.window // 2), "--openai-upstream", place.upstream_url)
+    return Command(
+        arguments=(str(program), "serve", "--port", str(place.port), *options),
+        version="",
+        environment={"CLIFF_ANTHROPIC_UPSTREAM": place.upstream_url},
+    )
 
 
-PROXIES: Mapping[str, Callable[[str, int, int], Command]] = {
-    "context-guardian": _context_guardian,
-    "cliffcompaction": _cliffcompaction,
-}
+PROXIES: Mapping[str, Subject] = {"context-guardian": context_guardian, "cliffcompaction": cliffcompaction}
 
 
 def _written(message: Message) -> bytes:
