@@ -139,6 +139,8 @@ class Budget(Struct, frozen=True):
     """Factor for trigger and target: see `HEURISTIC_CAUTION`."""
     reserve: int = 0
     """Part of the window reserved for the completion, in the provider's tokens."""
+    adds_output: bool = False
+    """Whether the provider has refused a prompt that exceeded the window only with its output cap."""
     body_bytes: int = 0
     """Maximum bytes of all messages; if they have more, media are masked. 0: no maximum."""
 
@@ -154,19 +156,23 @@ def budget_for(
     shares: Shares,
     line: Line = ONE_TO_ONE,
     *,
+    thinking: int = 0,
+    adds_output: bool = False,
     caution: float = 1.0,
     threshold: int | None = None,
     body_bytes: int = 0,
 ) -> Budget:
     """Calculate the limits of one request from the model's window and the settings.
 
-    `output`: output cap of the request. `threshold`: trigger in the provider's tokens that the request itself sets.
-    Room, target, tail and summaries then follow from it.
+    `output`: output cap of the request. `thinking`: its thinking budget, which the cap must exceed. `threshold`:
+    trigger in the provider's tokens that the request itself sets. Room, target, tail and summaries then follow from it.
 
     Sizes of a whole prompt are converted to estimates by the calibration's ratio and offset; sizes of a part, such as
     the tail, by the ratio alone.
     """
-    reserve = reserve_of(window, output, shares.reserve)
+    reserve, least = reserve_of(window, output, shares.reserve), least_output(window.context, output or 0, thinking)
+    if adds_output:
+        reserve = max(reserve, least)
     limit = limit_of(window, reserve)
     room: float = min(limit, shares.cap or limit)
     due = _due(window.context, limit, shares)
@@ -177,8 +183,10 @@ def budget_for(
         since = int(shares.since_checkpoint * window.context / line.ratio)
     target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
-    # The cost gate must not exceed the cap, because the cap also protects the quality of answers.
-    cost_gate_limit = line.to_estimate(min(COST_GATE_SHARE * limit, room) * caution) if threshold is None else 0
+    # The cost gate must not exceed the cap, because the cap also protects the quality of answers. Nor the room beside
+    # the thinking budget, because the provider may add the output, and then refuses the postponed compaction's prompt.
+    most = min(COST_GATE_SHARE * limit, room, window.context - least)
+    cost_gate_limit = line.to_estimate(most * caution) if threshold is None else 0
     return Budget(
         window=window.context,
         limit=line.to_estimate(limit),
@@ -198,6 +206,7 @@ def budget_for(
         line=line,
         caution=caution,
         reserve=reserve,
+        adds_output=adds_output,
         body_bytes=body_bytes,
     )
 
@@ -324,6 +333,12 @@ class Overflow(Struct, frozen=True):
     def learn_window(self) -> bool:
         refused = self.requested is None or self.limit is None or self.requested > self.limit
         return self.kind == "context_window" and self.limit is not None and refused
+
+    @property
+    def adds_output(self) -> bool:
+        """Whether the prompt alone fits the limit, and exceeds it only with the output."""
+        prompt, limit, requested = self.prompt, self.limit, self.requested
+        return prompt is not None and limit is not None and requested is not None and prompt <= limit < requested
 
 
 class CutAnswer(Struct, frozen=True):
