@@ -20,7 +20,7 @@ from app.api import compactions, conversations, mcp, models, usage
 from app.api.dependencies import add_error_handlers
 from app.api.health import health_router
 from app.api.schema import ERRORS, schema_of
-from app.compaction.background import Background, BackgroundLimits, BackgroundRoom, RequestRates
+from app.compaction.background import Background, BackgroundRoom, RequestRates
 from app.compaction.compactor import Compactor
 from app.compaction.memory import ChunkMemory, RecallIndexCache
 from app.compaction.summariser_client import Summariser, SummaryRouting
@@ -140,7 +140,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     tracer = open_tracer()
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
     policies, estimator, rates = Policies(settings), Estimator(tokenizer, caches), RequestRates()
-    room = BackgroundRoom(BackgroundLimits())
+    room = BackgroundRoom()
     routing = SummaryRouting(providers, estimator, settings.base_model)
     memory = ChunkMemory(caches)
     holder = secrets.token_hex(8)

@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 38_596,
+    "app": 38_538,
     "app/cli": 1_692,
-    "app/compaction": 9_304,
+    "app/compaction": 9_259,
     "app/conversation": 1_941,
     "app/http": 2_672,
     "app/inspector": 1_885,
@@ -27,9 +27,9 @@ LINES = {
     "app/settings": 1_589,
     "app/store": 3_860,
     "app/telemetry": 475,
-    "app/tokens": 1_982,
+    "app/tokens": 1_971,
     "app/formats": 6_140,
-    "tests": 48_792,
+    "tests": 48_759,
     "lab": 8_391,
 }
 """Lines of Python by folder, at most."""

@@ -1,5 +1,5 @@
-"""Background compactions. After an answer, Steno summarises the history of the
-request, so that the next request need not wait.
+"""Background compactions: after an answer, Steno summarises the history of the request, so that the next request need
+not wait.
 
 Steno makes the summary that is due by `background_budget`, which has a lower trigger and a smaller target than the
 request's budget. A later request uses the summary once its own trigger fires. There is no queue: if too many background
@@ -8,7 +8,6 @@ compactions are running, none starts, and Steno tries again after the conversati
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from itertools import pairwise
 from math import inf
@@ -111,44 +110,25 @@ class RequestRates:
         return max(self._summaries.get(by) or (FIRST_SUMMARY_SECONDS,))
 
 
-class BackgroundLimits(Struct, frozen=True):
-    compactions: int = 16
-    """Maximum number of running background compactions."""
-    per_tenant: int = 8
-    body_bytes: int = 64_000_000
-    """Maximum bytes of the histories of all running background compactions. One tenant may use half of them."""
-
-
 class BackgroundRoom:
-    """Limiter of the running background compactions: their number and the bytes of their histories."""
+    """Limiter of the running background compactions: their number and the bytes of their histories. One tenant may use
+    half of `body_bytes`."""
 
-    def __init__(self, limits: BackgroundLimits) -> None:
-        self._limits = limits
-        self._taken: dict[ConversationKey, int] = {}
+    def __init__(self, compactions: int = 16, per_tenant: int = 8, body_bytes: int = 64_000_000) -> None:
+        self._compactions = compactions
+        self._per_tenant = per_tenant
+        self._body_bytes = body_bytes
+        self.taken: dict[ConversationKey, int] = {}
         """Bytes of the history of each conversation with a running background compaction."""
 
-    def __len__(self) -> int:
-        return len(self._taken)
-
-    def is_taken(self, key: ConversationKey) -> bool:
-        return key in self._taken
-
     def is_free(self, tenant: str, size: int) -> bool:
-        limits, own = self._limits, Counter(owner for owner, _ in self._taken)[tenant]
-        bytes_of_all = sum(self._taken.values())
-        own_bytes = sum(held for (owner, _), held in self._taken.items() if owner == tenant)
+        own = [held for (owner, _), held in self.taken.items() if owner == tenant]
         return (
-            len(self._taken) < limits.compactions
-            and own < limits.per_tenant
-            and bytes_of_all + size <= limits.body_bytes
-            and own_bytes + size <= limits.body_bytes / 2
+            len(self.taken) < self._compactions
+            and len(own) < self._per_tenant
+            and sum(self.taken.values()) + size <= self._body_bytes
+            and sum(own) + size <= self._body_bytes / 2
         )
-
-    def take(self, key: ConversationKey, size: int) -> None:
-        self._taken[key] = size
-
-    def leave(self, key: ConversationKey) -> None:
-        del self._taken[key]
 
 
 log = structlog.get_logger("steno.compactor")
@@ -157,13 +137,13 @@ log = structlog.get_logger("steno.compactor")
 class Background:
     def __init__(
         self,
-        make: Callable[[ChatRequest, int], Awaitable[None]],
+        make_ahead: Callable[[ChatRequest, int], Awaitable[None]],
         routing: SummaryRouting,
         rates: RequestRates,
         room: BackgroundRoom,
         tasks: OwnedTasks,
     ) -> None:
-        self._make_ahead = make
+        self._make_ahead = make_ahead
         self._routing = routing
         self._rates = rates
         self._tasks = tasks
@@ -207,18 +187,18 @@ class Background:
 
     def _begin(self, request: ChatRequest, target: int) -> None:
         key = request.conversation_key
-        if self._room.is_taken(key):
+        if key in self._room.taken:
             return
         if not self._room.is_free(request.tenant, request.size):
             log.debug("no room for a background compaction", request_id=request.request_id, conversation_id=key[1])
             return
-        self._room.take(key, request.size)
+        self._room.taken[key] = request.size
         self._planned.keep(key, request.conversation.tokens)
         ahead = replace(request, purpose="background", wait_seconds=LONGEST_SECONDS)
-        work = self._tasks.start(self._make(ahead, target), f"background compaction for {request.request_id}")
-        work.add_done_callback(lambda _: self._room.leave(key))
+        work = self._tasks.start(self._run(ahead, target), f"background compaction for {request.request_id}")
+        work.add_done_callback(lambda _: self._room.taken.pop(key))
 
-    async def _make(self, request: ChatRequest, target: int) -> None:
+    async def _run(self, request: ChatRequest, target: int) -> None:
         try:
             await self._make_ahead(request, target)
         except Exception:

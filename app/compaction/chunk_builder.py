@@ -76,16 +76,6 @@ class Draft(Struct, frozen=True):
     """Minimum tokens of the text."""
 
 
-class SummaryCall(Struct, frozen=True):
-    request: SummaryRequest
-    values: tuple[str, ...] = ()
-    """Exact values of the chunk. Steno records the share of them that the answer repeats."""
-    stands_for: int = 0
-    """Tokens that the chunk will replace."""
-    room: int = 0
-    """Output cap of the call, in tokens of the estimate."""
-
-
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
     """Return the parts of a view before the message at `stop`. Altered messages are replaced by the client's: masked
     messages make a poorer summary, although the provider may have them in its cache."""
@@ -112,7 +102,7 @@ class ChunkBuilder(Struct, frozen=True):
     budget: Budget
     options: SummaryOptions
     count: Count
-    sent: View | None = None
+    cached: View | None = None
     """View over the plan's base with quotations, which the provider may have cached; None if unknown."""
     said: Sequence[tuple[int, UserWords]] = ()
     """The user's words in the plan's spans, each with the position of its message."""
@@ -132,7 +122,7 @@ class ChunkBuilder(Struct, frozen=True):
         transcript = self.conversation.transcript
         end = self.plan.spans[-1].stop
         carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
-        continued = span.stop < end or self.plan.goes_on
+        continued = span.stop < end
         chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None
@@ -198,7 +188,7 @@ class ChunkBuilder(Struct, frozen=True):
         if not is_shown(self.conversation, path, span, self.options):
             return None
         tokens = shown_size(self.conversation, path, span)
-        view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
+        view = self.cached if self.cached and path == self.plan.base else build_view(self.conversation, path)
         parts = tuple(_before(span.stop, view.parts))
         notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
         # Providers refuse a tool call without its result. The repair need not count tokens here.
@@ -323,7 +313,7 @@ class ChunkBuilder(Struct, frozen=True):
         prompt, quoted = prompt or self.options.prompt, without_secrets(quoted)
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
-    def call(self, draft: Draft, refused: Reasons) -> SummaryCall:
+    def call(self, draft: Draft, refused: Reasons) -> SummaryRequest:
         """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt,
         twice the room, and no view but a transcript: the summariser may have continued the conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
@@ -332,10 +322,10 @@ class ChunkBuilder(Struct, frozen=True):
         hints = (*focus, *draft.notes, *stricter)
         cap = ceil(room * self.options.ratio)
         request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
-        return SummaryCall(request, draft.chunk.values, draft.stands_for, room)
+        return replace(request, values=draft.chunk.values, stands_for=draft.stands_for, room=room)
 
-    def read(self, draft: Draft, call: SummaryCall, answer: SummaryAnswer) -> SummaryChunk | Failure:
-        text, asked = visible_text(answer.text), call.request.closing or call.request.instructions
+    def read(self, draft: Draft, call: SummaryRequest, answer: SummaryAnswer) -> SummaryChunk | Failure:
+        text, asked = visible_text(answer.text), call.closing or call.instructions
         found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
         if found is not None:
             # Fewer messages have a shorter summary.

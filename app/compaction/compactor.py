@@ -23,9 +23,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.budget import most_without_summary
-from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.decision import Decision, Status, earlier_steps, merge_roles, settle, step_down
+from app.compaction.decision import Decision, Status, earlier_steps, settle, simpler_decision, with_alternating_roles
 from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
 from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
@@ -44,6 +44,7 @@ from app.compaction.planning_state import (
     initial_state,
     successions,
 )
+from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
 from app.compaction.user_words import SHARE, OmittedWords
 from app.compaction.view import current_turn, without_thinking
@@ -138,7 +139,7 @@ class RequestCompactor:
         try:
             await self._read()
             await self._mask()
-            while not self.state.needs_no_summary or self._has_parts_left():
+            while not self.state.needs_no_summary:
                 self._tried.append(await self._compact())
                 if not _should_replan(self._tried[-1]):
                     break
@@ -180,7 +181,7 @@ class RequestCompactor:
         """Return the same view with alternating roles, after the provider refused two consecutive messages of one role.
         If that is impossible, return a simpler view."""
         state = await self._begin()
-        if (merged := await self._compute(lambda: merge_roles(state, refused))) is not None:
+        if (merged := await self._compute(lambda: with_alternating_roles(state, refused))) is not None:
             return await self._leave_out_thinking(merged)
         return await self.step_down(refused, said)
 
@@ -311,6 +312,7 @@ class RequestCompactor:
         return self._options
 
     async def _objections(self, lately: Lately) -> Reasons:
+        """Return the reasons why the request must not start a compaction now; empty if it may."""
         if lately.stopping:
             return because(Code.STOPPING)
         if lately.blocked is not None:
@@ -325,23 +327,10 @@ class RequestCompactor:
                 heads = tuple(possible_heads(conversation.transcript, conversation.chain))
                 if changes_every_turn(conversation, found, await self.compactor.read_heads(request, heads)):
                     return because(Code.HISTORY_CHANGES_EVERY_TURN)
-        return self._no_more_rounds()
-
-    def _no_more_rounds(self) -> Reasons:
-        """Return the reasons why the request must not start another compaction; empty if it may."""
         finished = self.finished
         if not finished or (len(finished) < ROUNDS and finished[-1].outcome is not Outcome.DELETED):
             return ()
         return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
-
-    def _has_parts_left(self) -> bool:
-        """Return True if the last compaction had the maximum number of parts, so that another one has to make the rest.
-        The view may be under the trigger already, but it is larger than planned and would soon exceed the trigger."""
-        finished = self.finished
-        if not finished or not finished[-1].is_whole or len(finished) >= ROUNDS:
-            return False
-        path = self.state.widest_path
-        return bool(path.chunks) and path.chunks[-1].continued
 
     async def _make(self, plan: Plan) -> Compaction:
         """Make a compaction under its lease, or wait for the process that holds the lease, and add the chunks."""
@@ -396,7 +385,7 @@ class RequestCompactor:
         with suppress(StoreUnavailable):
             await self._read()  # For the stored pins.
         state = await self._begin()
-        lower = await self._compute(lambda: step_down(state, status, why))
+        lower = await self._compute(lambda: simpler_decision(state, status, why))
         return None if lower is None else await self._leave_out_thinking(lower)
 
     async def _recall(self, decision: Decision) -> Decision:
@@ -580,8 +569,8 @@ class _ImaginedCalls(Struct):
     async def compute(self, step: Callable[[], T]) -> T:
         return await self.request.beside(self.work.do, step)
 
-    async def ask(self, call: SummaryCall) -> SummaryAnswer:
-        return SummaryAnswer(" a" * (call.request.max_tokens // 2))
+    async def ask(self, call: SummaryRequest) -> SummaryAnswer:
+        return SummaryAnswer(" a" * (call.max_tokens // 2))
 
     async def keep(self, chunk: SummaryChunk, _: SummaryAnswer) -> SummaryChunk:
         return chunk

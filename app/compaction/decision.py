@@ -169,7 +169,7 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
     return Decision(None, (), (*why, *map(Reason, wrong)), has_failed, (*tried, _step("unchanged", untrimmed)))
 
 
-def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
+def with_alternating_roles(state: PlanningState, refused: Decision) -> Decision | None:
     """Return the refused decision with alternating roles; None if that is impossible."""
     if refused.view is None:
         return None
@@ -181,7 +181,7 @@ def merge_roles(state: PlanningState, refused: Decision) -> Decision | None:
     return replace(refused, view=view, actions=(*view.actions, *others))
 
 
-def step_down(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
+def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
     """Return a simpler decision after the provider refused a view for its shape. After a summarised view, that is a
     view without summaries and stored masks, otherwise the client's own bytes if the window holds them.
 

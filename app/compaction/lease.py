@@ -32,11 +32,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.background import RequestRates
-from app.compaction.chunk_builder import ChunkBuilder, Draft, SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder, Draft
 from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text
 from app.compaction.exact_values import kept_share
 from app.compaction.memory import ChunkMemory, CompactionBackoff
 from app.compaction.plan import FOLD_MINIMUM, Plan, Span, fold_weight, folds_in, halves, released_tokens
+from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting
 from app.conversation.reasons import Code, Reasons, because, hint_for, joined
@@ -223,16 +224,16 @@ class _LeasedCalls:
     leased: LeasedCompaction
     request: ChatRequest
     lease: Lease
-    unrecorded: dict[int, tuple[SummaryAnswer, SummaryCall, float]] = field(default_factory=dict)
+    unrecorded: dict[int, tuple[SummaryAnswer, SummaryRequest, float]] = field(default_factory=dict)
     """Answers that are neither stored nor rejected yet, by `id()`, with their calls and seconds."""
 
-    async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
+    async def ask(self, call: SummaryRequest) -> SummaryAnswer | Failure:
         leased, request, prefix = self.leased, self.request, None
-        if (view := call.request.shown) is not None:
+        if (view := call.shown) is not None:
             prefix = await self.compute(lambda: leased.routing.prefix(request, view))
         began = monotonic()
         deadline, routes = began + leased.summariser.timeout_seconds * ATTEMPTS, leased.routing.routes(request)
-        reply = await leased.summariser.ask(call.request, routes, prefix, deadline, request.tenant, request.request_id)
+        reply = await leased.summariser.ask(call, routes, prefix, deadline, request.tenant, request.request_id)
         leased.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
         if isinstance(reply, SummaryAnswer):
             seconds = monotonic() - began
@@ -296,7 +297,7 @@ class _LeasedCalls:
 class SummaryCalls(Protocol):
     """Interface to the summariser and to the store of chunks."""
 
-    async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure: ...
+    async def ask(self, call: SummaryRequest) -> SummaryAnswer | Failure: ...
     async def keep(self, chunk: SummaryChunk, answer: SummaryAnswer) -> SummaryChunk | None:
         """Store the chunk made from an answer. Return the stored chunk; None if the lease was lost."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import accumulate
@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget
-from app.compaction.result_excerpts import shaped, shorten
+from app.compaction.result_excerpts import SHAPES_VERSION, shaped, shorten
 from app.compaction.view import Altered, Conversation, View, standing, with_changes
 from app.conversation.lazy import lazy
 from app.conversation.messages import Kind, Media, Message, Transcript, tool_name
@@ -46,8 +46,6 @@ CUT_ARGUMENTS = "_shortened"
 
 MINIMUM_GAIN = 0.10
 """Minimum share of the view that a move of the boundary has to free: each move breaks the provider's prompt cache."""
-SHAPES_VERSION = 3
-"""Version of the output of `result_excerpts`. Stored boundaries of another version are not used."""
 
 
 class MaskPolicy(Struct, frozen=True):
@@ -222,10 +220,15 @@ def plan_mask(
     only until the view meets its target, so that the latest results stay whole. With a `pressure` setting it moves to
     the last unit.
     """
-    ahead, masked = moves(conversation, covered, unmasked, masking)
+    cuts, last = conversation.transcript.cuts, max(masking.usable(covered), default=covered)
+    ahead = cuts[bisect_right(cuts, last) :]
     if not ahead:
         return None
-    before = masked(max(masking.usable(covered), default=covered))
+
+    def masked(position: int) -> int:
+        return unmasked - masking.masks.saved(covered, position)
+
+    before = masked(last)
     pressed = settings.pressure is not None and (
         before - conversation.instruction_tokens >= settings.pressure * budget.limit
     )
@@ -236,16 +239,6 @@ def plan_mask(
     if before - masked(position) < max(1, MINIMUM_GAIN * before):
         return None
     return MaskBoundary(position, covered)
-
-
-def moves(
-    conversation: Conversation, covered: int, unmasked: int, masking: Masking
-) -> tuple[Sequence[int], Callable[[int], int]]:
-    """Return the positions to which the boundary may move, and a function from a position to the view's tokens."""
-    cuts, masks = conversation.transcript.cuts, masking.masks
-    last = max(masking.usable(covered), default=covered)
-    ahead = cuts[bisect_right(cuts, last) :]
-    return ahead, lambda position: unmasked - masks.saved(covered, position)
 
 
 def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:

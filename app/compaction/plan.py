@@ -17,7 +17,6 @@ from app.compaction.planning_state import (
     Path,
     PlanningState,
     Strategy,
-    build_view,
     pinned_tokens,
     unmasked_tokens,
     usable,
@@ -328,8 +327,6 @@ class Plan(Struct, frozen=True):
     spans: tuple[Span, ...]
     range: ChunkRange
     """Range that the compaction will cover; also the key of its lease."""
-    goes_on: bool = False
-    """True if the history needs more than `MOST_PARTS` summaries. The next compaction makes the rest."""
     made: tuple[SummaryChunk, ...] = ()
     """Existing chunks of some of the spans, from an earlier compaction that partly failed."""
 
@@ -367,15 +364,15 @@ def plan_compaction(
     if len(all_spans) > MOST_PARTS and start < base.covered:  # The whole history is too long: read only new messages.
         start = base.covered
         all_spans, made = _spans(conversation, base, Span(start, cut), options)
-    spans, goes_on = all_spans[:MOST_PARTS], len(all_spans) > MOST_PARTS
+    spans, is_last = all_spans[:MOST_PARTS], len(all_spans) <= MOST_PARTS
     cut = spans[-1].stop
     covered = Span(0 if options.cumulative else base.covered, cut)
     parts = (covered,) if options.cumulative else spans
     expected = sum(expected_view(conversation, kept, cut, len(parts), budget, options))
     is_too_small = any(replaced_tokens(transcript, part, cut) < SMALLEST_PART for part in parts)
-    if is_too_small or not _frees_enough(conversation, base, expected, cut, budget, is_last=not goes_on):
+    if is_too_small or not _frees_enough(conversation, base, expected, cut, budget, is_last=is_last):
         return plan_compaction(conversation, base, budget, options, series) if made else None
-    return Plan(base, spans, ChunkRange(series, chain[covered.start], chain[cut]), goes_on=goes_on, made=made)
+    return Plan(base, spans, ChunkRange(series, chain[covered.start], chain[cut]), made)
 
 
 def _plan_fold(conversation: Conversation, base: Path, budget: Budget, series: str) -> Plan | None:
@@ -448,7 +445,7 @@ def is_shown(conversation: Conversation, base: Path, span: Span, options: Summar
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
     """Return the tokens of the view with the summaries of `base`, up to the span's end."""
-    return build_view(conversation, base).tokens - conversation.transcript.tokens(span.stop)
+    return unmasked_tokens(conversation, base) - conversation.transcript.tokens(span.stop)
 
 
 def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) -> Change:

@@ -141,7 +141,7 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
             position = index + 1
     if position < len(transcript):
         parts.append(Verbatim(position, len(transcript)))
-    return View(tuple(parts), _before_rest(conversation, path) + transcript.tokens(path.covered) - saved)
+    return View(tuple(parts), unmasked_tokens(conversation, path) - saved)
 
 
 def least_view(
@@ -158,14 +158,14 @@ def least_view(
     """
     fitting: list[tuple[int, int, tuple[int, int, tuple[str, ...]], Path]] = []
     for path in found:
-        covered, before = path.covered, _before_rest(conversation, path)
+        covered, unmasked = path.covered, unmasked_tokens(conversation, path)
         boundaries = masking.usable(covered) if masking else []
         for boundary in (0, *boundaries):
             saved = masking.masks.saved(covered, boundary) if masking and boundary else 0
-            rest = conversation.transcript.tokens(covered) - saved
+            tokens = unmasked - saved
             is_last = boundary == max(boundaries, default=0)
-            as_masked = masked_at_most is None or before + rest <= masked_at_most or is_last
-            if as_masked and not trigger.fires(before + rest, rest):
+            as_masked = masked_at_most is None or tokens <= masked_at_most or is_last
+            if as_masked and not trigger.fires(tokens, conversation.transcript.tokens(covered) - saved):
                 fitting.append((covered, boundary, path.rank, path))
     best = min(fitting, key=lambda candidate: candidate[:3], default=None)
     if best is None:
@@ -236,15 +236,11 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
 
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
-    """Return the maximum tokens of a path's view without masks."""
-    beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _context_note(conversation, path))
-    return conversation.instruction_tokens + path.tokens + beside + conversation.transcript.tokens(path.covered)
-
-
-def _before_rest(conversation: Conversation, path: Path) -> int:
+    """Return the tokens of a path's view without masks."""
+    transcript = conversation.transcript
     notes = sum(note.tokens for note in _context_note(conversation, path))
-    copies = sum(conversation.transcript.tokens(part.start, part.stop) for part in _pinned(conversation, path))
-    return conversation.instruction_tokens + path.tokens + notes + copies
+    copies = sum(transcript.tokens(part.start, part.stop) for part in _pinned(conversation, path))
+    return conversation.instruction_tokens + path.tokens + notes + copies + transcript.tokens(path.covered)
 
 
 def pinned_tokens(conversation: Conversation, covered: int) -> int:

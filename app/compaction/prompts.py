@@ -66,6 +66,12 @@ class SummaryRequest(Struct, frozen=True):
     """View that is sent instead of the transcript, if the summariser can read the conversation itself."""
     closing: str = ""
     """Rules that are sent after the `shown` view."""
+    values: tuple[str, ...] = ()
+    """Exact values of the chunk. Steno records the share of them that the answer repeats."""
+    stands_for: int = 0
+    """Tokens that the chunk will replace."""
+    room: int = 0
+    """`max_tokens` in tokens of the estimate."""
 
 
 def prompt_version(prompt: str) -> str:

@@ -17,6 +17,9 @@ from itertools import groupby, islice, pairwise
 from math import log, sqrt
 from typing import Any, NamedTuple
 
+SHAPES_VERSION = 3
+"""Version of the excerpts; increase it with every change of them. Stored mask boundaries of another version are not
+used."""
 MOST_HEAD, MOST_TAIL = 150_000, 50_000
 """Maximum characters that are read at the beginning and at the end of a text."""
 MOST_LINES = 8_000

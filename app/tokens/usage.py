@@ -209,8 +209,6 @@ class EarlierRequest(Struct, frozen=True):
     """Tokens of the sent prompt."""
     whole: int
     """Tokens of the client's own, uncompacted prompt."""
-    counted: tuple[int, int]
-    """Tokens of the conversation so far, by the provider and by the estimate. Their ratio predicts growth."""
     caches: bool = False
     """Whether the provider caches such prompts."""
     lag: int = 0
@@ -245,15 +243,6 @@ def earlier_request(
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
-    if before is None:
-        counted = tokens.prompt, estimated.sent
-    elif _extends(estimated, before):
-        counted = (
-            before.counted[0] + tokens.prompt - before.prompt,
-            before.counted[1] + estimated.received - before.estimated.received,
-        )
-    else:
-        counted = before.counted
     caches, lag = (before.caches, before.lag) if before else (False, 0)
     if tokens.cached is not None or tokens.written is not None:
         if before is None or not _extends(estimated, before):
@@ -263,7 +252,7 @@ def earlier_request(
             caches = read + written >= least
             lag = max(0, before.prompt - read) if read >= least else lag
     long = bool(tokens.written_hour) or (not written and before is not None and before.long)
-    return EarlierRequest(estimated, tokens.prompt, whole.prompt, counted, caches, lag, long)
+    return EarlierRequest(estimated, tokens.prompt, whole.prompt, caches, lag, long)
 
 
 def saved_cost(
@@ -294,9 +283,7 @@ def _whole(prompt: int, estimated: PromptEstimate, before: EarlierRequest | None
         return prompt + round(estimated.ratio * estimated.omitted)
     if _extends(estimated, before):
         return before.whole + prompt - before.prompt
-    # The conversation's own ratio is more precise than the calibration's.
-    counted, of = before.counted
-    return before.whole + round((estimated.received - before.estimated.received) * counted / max(1, of))
+    return before.whole + round(estimated.ratio * (estimated.received - before.estimated.received))
 
 
 def _cached(

@@ -74,7 +74,7 @@ def calls_of(proxy: Steno, purpose: str) -> list[Any]:
 
 
 def settled(proxy: Steno) -> bool:
-    return not len(proxy.services.background._room)
+    return not proxy.services.background._room.taken
 
 
 def events(proxy: Steno, number: int) -> Iterator[str]:

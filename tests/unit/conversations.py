@@ -15,12 +15,13 @@ from app.compaction import mask as masks
 from app.compaction import plan
 from app.compaction import planning_state as reading
 from app.compaction.budget import Budget, Trigger
-from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
 from app.compaction.lease import make_chunks
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy
 from app.compaction.plan import SummaryOptions
 from app.compaction.planning_state import Path, PlanningState, Policy
+from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript
@@ -229,7 +230,7 @@ class Kept(Struct, frozen=True):
     chunk: SummaryChunk
 
 
-Effect = SummaryCall | Kept
+Effect = SummaryRequest | Kept
 
 
 class PreparedCalls:
@@ -240,7 +241,7 @@ class PreparedCalls:
         self._answers = iter(answers)
         self._keeps = keeps
 
-    async def ask(self, call: SummaryCall) -> SummaryAnswer | Failure:
+    async def ask(self, call: SummaryRequest) -> SummaryAnswer | Failure:
         self.effects.append(call)
         return next(self._answers)
 

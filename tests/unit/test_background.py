@@ -16,7 +16,6 @@ from app.compaction.background import (
     REMEMBERED_SECONDS,
     Answered,
     Background,
-    BackgroundLimits,
     BackgroundRoom,
     RequestRate,
     RequestRates,
@@ -97,19 +96,19 @@ def test_a_summary_is_expected_to_take_as_long_as_the_longest_of_the_latest_of_i
 
 
 def small_room(compactions: int = 3, per_tenant: int = 2, body_bytes: int = 100) -> BackgroundRoom:
-    return BackgroundRoom(BackgroundLimits(compactions, per_tenant, body_bytes))
+    return BackgroundRoom(compactions, per_tenant, body_bytes)
 
 
 def test_there_are_so_many_at_once_for_a_tenant_and_for_all() -> None:
     held = small_room()
-    held.take(("a", "1"), 1)
+    held.taken[("a", "1")] = 1
     assert held.is_free("a", 1)
-    held.take(("a", "2"), 1)
+    held.taken[("a", "2")] = 1
     assert not held.is_free("a", 1)
     assert held.is_free("b", 1)
-    held.take(("b", "1"), 1)
+    held.taken[("b", "1")] = 1
     assert not held.is_free("c", 1)
-    held.leave(("a", "1"))
+    del held.taken[("a", "1")]
     assert held.is_free("c", 1)
 
 
@@ -120,7 +119,7 @@ WRITING: Any = SimpleNamespace(routes=lambda _: [SimpleNamespace(name="upstream"
 
 
 def room() -> BackgroundRoom:
-    return BackgroundRoom(BackgroundLimits(1, 1, 1))
+    return BackgroundRoom(1, 1, 1)
 
 
 class Continuing(RequestRates):

@@ -14,7 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from app.api import compactions
-from app.compaction.chunk_builder import SummaryCall
 from app.compaction.chunks import ChunkRange, Compaction, Outcome, SummaryAnswer
 from app.compaction.compactor import ROUNDS, Lately, RequestCompactor, Stored
 from app.compaction.decision import UNTOUCHED, Decision
@@ -30,15 +29,12 @@ from app.conversation.reasons import Code, Reason, because
 from app.store import Lease, StoreUnavailable
 from app.tokens.usage import CostGate, Price, Rates
 from tests.unit.conversations import (
-    SETTINGS,
     TENANT,
     WHY,
     budget,
     chunk,
     conversation,
     message,
-    notes,
-    play,
     turns,
     words,
 )
@@ -147,29 +143,6 @@ def test_where_one_compaction_does_not_suffice_another_one_follows() -> None:
     assert world.names.count("make") == ROUNDS
     assert world.names.count("freed") == 1
     assert decision.status == "summarized"
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_what_one_compaction_leaves_over_is_summarised_at_once_though_the_view_fits(ends: bool) -> None:
-    """Under the trigger is not enough: the next turns would fire it again. A summary that fails later ends it."""
-    long = conversation(*turns(100, size=100), QUESTION)
-    limits = budget(22_000, trigger=15_000, target=6_000, summary=40, fold=20_000)
-    world: World
-
-    def make(call: Any) -> Compaction:
-        if ends and world.stored.chunks:
-            return FAILED
-        _, compaction = play(call.job.builder, *[notes(25)] * 100)
-        world.stored = replace(world.stored, chunks=(*world.stored.chunks, *compaction.made))
-        return compaction
-
-    world = World({"summary_options": replace(SETTINGS, source_tokens=250), "make": make})
-    decision = world.decide(asked(long, budget=limits))
-    assert decision.view is not None
-    assert world.names.count("make") == 2
-    assert (decision.view.tokens <= limits.target) == (not ends)
-    assert decision.view.tokens <= limits.trigger.tokens
-    assert World({"read_prefix": world.stored}).decide(asked(long, budget=limits)).view == decision.view
 
 
 def _stored(made: Compaction, _: Any) -> Compaction:
@@ -498,6 +471,6 @@ async def test_a_call_for_what_was_erased_meanwhile_is_not_in_the_ledger() -> No
         _LeasedCalls(leased, request, Lease("t", "c", ChunkRange("", b"", b""), "me", 1)),
         SummaryAnswer("notes"),
     )
-    calls.unrecorded[id(answer)] = answer, SummaryCall(SummaryRequest("", "", 1)), 0.1
+    calls.unrecorded[id(answer)] = answer, SummaryRequest("", "", 1), 0.1
     calls.reject(answer)
     assert (recorded, calls.unrecorded) == ([], {})

@@ -12,9 +12,9 @@ from app.compaction.decision import (
     Decision,
     Step,
     account_of,
-    merge_roles,
     settle,
-    step_down,
+    simpler_decision,
+    with_alternating_roles,
 )
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.planning_state import Policy
@@ -117,7 +117,7 @@ REFUSED = because(Code.PAYLOAD_REFUSED, "roles must alternate")
 
 def test_a_history_that_is_malformed_itself_goes_no_step_down() -> None:
     talk = conversation(*turns(3), message("tool", "nobody asked", answers="c1"), QUESTION)
-    assert step_down(case(talk, chunk(talk, 0, 2)), "summarized", REFUSED) is None
+    assert simpler_decision(case(talk, chunk(talk, 0, 2)), "summarized", REFUSED) is None
 
 
 def test_a_provider_that_refuses_the_assistant_twice_in_a_row_is_sent_notes_between() -> None:
@@ -159,9 +159,9 @@ def test_an_account_stays_small_whatever_was_tried() -> None:
 def test_roles_are_merged_only_in_a_view_that_is_there_and_has_room_for_it() -> None:
     state = case(conversation(message("user", "one"), *turns(20, size=60), QUESTION))
     refused = settle(state)
-    assert sure(merge_roles(state, refused)).view is not None
-    assert merge_roles(state, replace(refused, view=None)) is None
-    assert merge_roles(state, replace(refused, budget=budget(10))) is None
+    assert sure(with_alternating_roles(state, refused)).view is not None
+    assert with_alternating_roles(state, replace(refused, view=None)) is None
+    assert with_alternating_roles(state, replace(refused, budget=budget(10))) is None
 
 
 # Reasons

@@ -11,7 +11,7 @@ from unicodedata import category, normalize
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import Ending, UserWords
 from app.compaction.plan import SummaryOptions
 from app.compaction.planning_state import Path, Strategy, build_view
@@ -232,7 +232,7 @@ def requests(talk: Conversation, settings: SummaryOptions, *stored_texts: str) -
     limits = budget()
     plan = sure(plan_compaction(talk, stored, limits, settings, settings.strategy))
     effects, _ = play(ChunkBuilder(talk, "conv", plan, limits, settings, count), *[notes()] * 4)
-    return [effect.request for effect in effects if isinstance(effect, SummaryCall)]
+    return [effect for effect in effects if isinstance(effect, SummaryRequest)]
 
 
 def talk_with(text: str) -> Conversation:
@@ -328,7 +328,7 @@ def test_what_a_provider_gives_as_its_reason_to_stop_is_one_word_of_the_next_rul
     plan = sure(plan_compaction(talk, (), budget(), SETTINGS, "additive"))
     answers = replace(notes(), ending=Ending.OTHER, word=f"odd).\n{ORDER}" + "x" * 100_000), notes()
     effects, _ = play(ChunkBuilder(talk, "conv", plan, budget(), SETTINGS, count), *answers)
-    again = [effect.request for effect in effects if isinstance(effect, SummaryCall)][1].instructions
+    again = [effect for effect in effects if isinstance(effect, SummaryRequest)][1].instructions
     assert ORDER not in again
     assert "(summary_not_finished:odd" in again
     assert len(again) < 2_000

@@ -198,9 +198,7 @@ def test_what_it_is_paid_to_keep_for_an_hour_is_believed_in_for_one() -> None:
 # Savings: the cost of the client's own request
 
 TARIFF = Tariff("model", "settings", ((0, Price(10, 50, cached=1, written=12.5)),))
-BEFORE = EarlierRequest(
-    PromptEstimate(50_000, 10_000), prompt=10_000, whole=50_000, counted=(50_000, 50_000), caches=True
-)
+BEFORE = EarlierRequest(PromptEstimate(50_000, 10_000), prompt=10_000, whole=50_000, caches=True)
 """A request of which 40,000 tokens were taken out."""
 
 
@@ -251,15 +249,6 @@ def test_as_large_a_share_of_what_is_new_is_written_to_the_cache() -> None:
     assert found == Tokens(51_000, 10, 49_900, written=1_100)
     missed = whole(Tokens(11_000, 10, 0, written=5_500, written_hour=1_100), 51_000, 11_000)
     assert missed == Tokens(51_000, 10, 0, written=25_500, written_hour=5_100)
-
-
-def test_what_was_added_is_measured_by_what_was_counted_of_the_conversation() -> None:
-    """1,000 of our tokens were 1,500 at first and 500 later on, in a payload of which something was taken out."""
-    first = later(Tokens(1_500, 10, 0), PromptEstimate(1_000, 1_000), None)
-    changed = later(Tokens(300, 10, 0), PromptEstimate(2_000, 200), first)
-    grown = later(Tokens(800, 10, 300), PromptEstimate(3_000, 1_200), changed)
-    assert [each.whole for each in (first, changed, grown)] == [1_500, 3_000, 3_500]
-    assert later(Tokens(100, 10, 0), PromptEstimate(4_000, 100), grown).whole == 4_500
 
 
 # Earlier requests

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.plan import SummaryOptions
-from app.compaction.prompts import chunk_beside, chunk_text
+from app.compaction.prompts import SummaryRequest, chunk_beside, chunk_text
 from app.compaction.records import (
     Field,
     Record,
@@ -222,12 +222,12 @@ def test_a_chunk_of_messages_holds_their_values_within_its_share_and_its_cap() -
     talk = conversation(*said, message("user", "and now?"))
     plan = sure(plan_compaction(talk, (), BUDGET, KEEPING, "additive"))
     effects, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, KEEPING, count), *[notes(30)] * 9)
-    asked = [effect for effect in effects if isinstance(effect, SummaryCall)]
+    asked = [effect for effect in effects if isinstance(effect, SummaryRequest)]
     assert [effect.values for effect in asked] == [made.values for made in done.made]
     for made, effect in zip(done.made, asked, strict=True):
         assert 0 < sum(count(value) + 1 for value in made.values) <= BUDGET.summary // 5
         assert made.tokens == note_tokens(chunk_text(made), count)
-        assert effect.request.max_tokens + count(chunk_beside(replace(made, user_words=()))) <= BUDGET.summary
+        assert effect.max_tokens + count(chunk_beside(replace(made, user_words=()))) <= BUDGET.summary
     without = replace(KEEPING, values_share=0.0)
     _, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, without, count), *[notes(30)] * 9)
     assert {made.values for made in done.made} == {()}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunk_builder import ChunkBuilder, SummaryCall
+from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.plan import Plan, Span, SummaryOptions, is_shown, longest_within, quoted_tokens, released_by
 from app.compaction.planning_state import Path, Strategy
@@ -141,7 +141,7 @@ BRIEF = SummaryAnswer("short")
 
 def asked(effects: Sequence[Effect]) -> list[bool]:
     """The calls in order, and which of them were stricter."""
-    return ["summary_too_short" in each.request.instructions for each in effects if isinstance(each, SummaryCall)]
+    return ["summary_too_short" in each.instructions for each in effects if isinstance(each, SummaryRequest)]
 
 
 def test_a_part_that_was_answered_too_briefly_is_asked_for_once_more() -> None:
@@ -181,14 +181,14 @@ FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
 def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(strategy: Strategy) -> None:
     """A shorter one would be used for as long as it fits, and leave more verbatim than was planned."""
     effects, compaction = play(flow(settings=replace(FULL, strategy=strategy)), *[notes()] * 3)
-    assert [type(effect) for effect in effects] == [*[SummaryCall] * 3, Kept]
+    assert [type(effect) for effect in effects] == [*[SummaryRequest] * 3, Kept]
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
-    asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)]
+    asked = [effect for effect in effects if isinstance(effect, SummaryRequest)]
     assert all("note note" in request.transcript for request in asked[1:])
 
 
 def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
-    return [effect.request for effect in effects if isinstance(effect, SummaryCall)]
+    return [effect for effect in effects if isinstance(effect, SummaryRequest)]
 
 
 def test_a_part_of_it_that_overflows_is_halved_at_most_three_times() -> None:
@@ -239,8 +239,8 @@ def test_only_the_longest_texts_are_cut(lengths: list[int], room: int, longest: 
 def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100, carried=(0,)) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored), notes(40))
-    assert [type(effect) for effect in effects] == [SummaryCall, Kept]
-    asked = next(effect.request for effect in effects if isinstance(effect, SummaryCall))
+    assert [type(effect) for effect in effects] == [SummaryRequest, Kept]
+    asked = next(effect for effect in effects if isinstance(effect, SummaryRequest))
     messages = TALK.transcript.messages
     read = (*(each.text for each in stored), *(each.text for each in (messages[2], *messages[6:14])))
     assert all(text in asked.transcript for text in read)
@@ -262,7 +262,7 @@ def test_what_is_too_long_for_one_answer_is_summarised_and_folded_afterwards() -
 def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored, settings=APART), notes(), notes(20))
-    assert [type(effect) for effect in effects] == [SummaryCall, Kept, SummaryCall, Kept]
+    assert [type(effect) for effect in effects] == [SummaryRequest, Kept, SummaryRequest, Kept]
     new, fold = compaction.made
     assert (new.first_index, new.last_index, new.level) == (6, 13, 0)
     assert (fold.first_index, fold.last_index, fold.level) == (0, 5, 1)
@@ -283,7 +283,7 @@ def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
     effects, compaction = play(flow(stored=stored, settings=APART), notes(), notes(20))
     fold = compaction.made[1]
     assert (fold.carried, fold.level) == ((), 4)
-    asked = [effect.request for effect in effects if isinstance(effect, SummaryCall)][1]
+    asked = [effect for effect in effects if isinstance(effect, SummaryRequest)][1]
     assert all(TALK.transcript.messages[index].text in asked.transcript for index in (0, 2))
 
 
