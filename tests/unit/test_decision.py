@@ -60,6 +60,8 @@ def test_where_summaries_leave_no_room_the_history_goes_without_them(policy: Pol
     assert decision.steps[-1].name == "without_summaries"
     nothing = settle(case(talk, large, policy=replace(policy, prune=False)), why)
     assert (nothing.view, nothing.reason) == (None, "summary_too_long: over_the_limit")
+    hopeless = conversation(message("system", words(999)), *turns(20, size=60), QUESTION)
+    assert settle(case(hopeless, chunk(hopeless, 0, 30, tokens=500), policy=policy), why).view is None
 
 
 def test_without_its_summaries_a_history_is_masked_as_far_as_it_was() -> None:
