@@ -74,7 +74,7 @@ class LearnedWindow(Struct, frozen=True):
 async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
-    """Return at most 10,000 calibrations of all tenants, the last changed first. None: changed at any time."""
+    """Return at most 10,000 recently changed calibrations of all tenants, the latest first. None: of any age."""
     rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
     if changed_within_seconds is not None:
         since = read_once(now_ms() - round(changed_within_seconds * 1000))
@@ -87,7 +87,7 @@ async def learn_calibrations(
 ) -> dict[CalibrationKey, Calibration]:
     """Add the samples to the stored calibrations, and return the results. Needs a transaction.
 
-    The rows are locked, so that two replicas lose no sample, and in order of their ids, so that they cannot deadlock.
+    It locks the rows, so that replicas do not overwrite each other's samples. The order of the ids prevents deadlocks.
     """
     keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
     if not keys:
@@ -155,8 +155,8 @@ async def read_learned_windows(connection: AsyncConnection, upstream: str, most:
 async def learn_window(
     connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, seconds: float
 ) -> None:
-    """Store the smaller of `limit` (in tokens) and the stored limit; it expires in `seconds`. Delete expired rows, and
-    all but the tenant's hundred rows that expire last."""
+    """Store the smaller of `limit` (in tokens) and the stored limit, to expire in `seconds`. Delete expired rows. Of
+    the tenant's rows at this upstream, keep the hundred rows that expire last."""
     await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
     statement = insert_into(connection, learned_windows).values(
         upstream=upstream,
@@ -191,7 +191,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Delete a tenant's limit if it is less than `below` tokens. A larger limit, perhaps of another replica, stays."""
+    """Delete the tenant's limit if it is less than `below` tokens: another replica may have stored a larger limit."""
     await connection.execute(
         delete(learned_windows).where(
             owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below

@@ -1,8 +1,8 @@
-"""Summary chunks and masks. A request finds them by the digests of its history. Their content never changes.
+"""Summary chunks and masks. A request finds them by the digests of its history. Stored chunks and masks never change.
 
 Each range (tenant, series, level, first and last digest) has at most one chunk. A fold is a summary of summaries. When
 a user corrects a summary, one transaction deletes its chunk and every fold over it, and stores a chunk with the user's
-text. A mask is a boundary in a history: answered tool results before it are masked.
+text. A mask is a boundary in a history: answered tool results before the boundary are masked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def recent_first_chunks(
 ) -> list[FirstChunk]:
     """Return recent chunks that start at a history's first message and end with one of these messages."""
     table = summary_chunks.c
-    # The time limits the rows that the index finds: thousands of chunks may end with the same message.
+    # The condition on the time saves rows: thousands of chunks may end with the same message.
     rows = await connection.execute(
         select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
             owned(summary_chunks, tenant, series=series, level=0, first_index=0),
@@ -82,7 +82,7 @@ async def recent_first_chunks(
 async def masks_in(
     connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the boundaries in the chain, each with the digest at which the summaries ended when the mask was made."""
+    """Return the mask boundaries in the chain, each with the digest at which the summaries of its time ended."""
     known = frozenset(chain)
     found = select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
     rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))
@@ -161,7 +161,7 @@ async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> li
 
 
 async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """Delete the chunks that the conversation made, and every fold over them."""
+    """Delete the chunks that were made for the conversation, and every fold over them."""
     of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
     doomed = set((await connection.execute(select(summary_chunks.c.id).where(of_it))).scalars())
     if doomed:
@@ -173,7 +173,7 @@ async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversatio
 async def read_summaries(
     connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging
 ) -> Page[SummaryChunk]:
-    """Return a page of the chunks that the conversation made or last used. Raises UnknownCursor."""
+    """Return a page of the chunks made for the conversation or used by its latest request. Raises UnknownCursor."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     return await read_page(connection, summary_chunks, rows, _read_chunk, paging)
 
@@ -181,7 +181,7 @@ async def read_summaries(
 async def find_summary(
     connection: AsyncConnection, tenant: str, conversation_id: str, chunk_id: str
 ) -> SummaryChunk | None:
-    """Return the chunk with this id if the conversation made or last used it."""
+    """Return the chunk with this id if it was made for the conversation or used by its latest request."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     row = (await connection.execute(rows.where(summary_chunks.c.id == chunk_id))).first()
     return _read_chunk(row) if row else None
@@ -205,8 +205,8 @@ async def search_summaries(connection: AsyncConnection, tenant: str, text: str, 
 
 
 def holding(tenant: str, text: str) -> Select[Any]:
-    """Return a query for a tenant's newest chunks whose summary, exact values or user's words contain the text, in
-    upper or lower case."""
+    """Return a query for a tenant's newest chunks whose summary, exact values or user's words contain the text. The
+    comparison ignores case."""
     by_time = (summary_chunks.c.created_at.desc(), summary_chunks.c.id.desc())
     latest = select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
     found = latest.subquery("latest").c

@@ -64,7 +64,7 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
-"""Reasons that are not failures: the client or the operator chose so, or a summary is being made."""
+"""Reasons that are no failures: a choice of the client or the operator, or a summary that is being made."""
 
 
 class ConversationState(Struct, frozen=True, kw_only=True):
@@ -84,8 +84,8 @@ class ConversationState(Struct, frozen=True, kw_only=True):
     summaries: tuple[str, ...]
     """Ids of the chunks in the payload."""
     plan: str | None = None
-    """Steps of compaction that Steno tried for the request, with reasons, as JSON; None if no step was due. A stored
-    conversation has the steps of its latest request that has any."""
+    """Steps of compaction that Steno tried for the request, with reasons, as JSON; None if no step was due. The stored
+    plan is from the latest request that has a plan."""
     requests: int = 1
 
 
@@ -95,7 +95,7 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
     tenant: str
     conversation_id: str
     heads: tuple[tuple[bytes, int], ...]
-    """Digests by which the next request will be recognised, each with its turn."""
+    """Digests by which Steno recognises the next request, each with its turn."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
         """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last."""
@@ -136,7 +136,7 @@ class StoredConversation(ConversationState, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True):
-    """Filter of a list of conversations; all conditions must be met."""
+    """Filter of a list of conversations. A conversation must meet all conditions."""
 
     text: str = ""
     """Part of the conversation's id or of one of its summaries."""
@@ -163,7 +163,7 @@ class Pin(Struct, frozen=True):
     created_at: datetime
 
     def holds_in(self, chain: Sequence[bytes]) -> bool:
-        """Whether the pinned message is part of the history of this chain."""
+        """Whether the history with these digests contains the pinned message."""
         # A digest covers the whole history before it, so in any chain it can only be at this index.
         return self.digest is not None and self.digest in chain[self.position + 1 : self.position + 2]
 
@@ -237,8 +237,8 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
 
 
 def _upsert_heads(connection: AsyncConnection) -> Insert:
-    """Upsert heads. If two conversations share a history, the conversation that was created later has the head, in
-    whatever order they are written."""
+    """Upsert heads. If two conversations share a history, the head belongs to the conversation that was created later,
+    whichever is written first."""
     statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(
@@ -249,7 +249,7 @@ def _upsert_heads(connection: AsyncConnection) -> Insert:
 
 
 def _created_at(head: str) -> ScalarSelect[int]:
-    # By name: with column objects SQLAlchemy would add `heads` to the subquery again, and compare with all its rows.
+    # Columns by name: for column objects SQLAlchemy would add `heads` to the subquery, and compare with all its rows.
     tenant: ColumnElement[str] = literal_column(f"{head}.tenant")
     conversation_id: ColumnElement[str] = literal_column(f"{head}.conversation_id")
     owner = conversations.alias()
@@ -307,8 +307,8 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
 async def search_conversations(
     connection: AsyncConnection, tenant: str, wanted: Wanted, *, limit: int, after: str | None
 ) -> Page[StoredConversation]:
-    """Return a page of the matching conversations, the one with the latest request first. Raises UnknownCursor if
-    `after` does not have the form of a `last_id`."""
+    """Return a page of the matching conversations, by time of the latest request, the newest first. Raises
+    UnknownCursor if `after` does not have the form of a `last_id`."""
     id_, updated = conversations.c.id, conversations.c.updated_at
     found = select(id_, updated).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
     if after is not None:

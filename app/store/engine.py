@@ -4,7 +4,7 @@ StoreError
 ├── StoreUnavailable       the database is unreachable or too slow, or the circuit breaker is open
 │   ├── StatementRefused   the database works, but refuses this statement
 │   └── Contended          the database works, but another transaction has a lock that this one needs
-├── DatabaseUnusable       the operator must change what the message names
+├── DatabaseUnusable       the operator must change the settings or the database, as the message says
 │   └── DatabaseURLError
 └── UnknownCursor          the list has no entry with the id `after`
 """
@@ -54,7 +54,7 @@ QUEUE_SECONDS = 2.0
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
-"""Number of slices of a call's timeout. A busy event loop ends each slice late, so the call gets more time."""
+"""Number of waits that make up a call's timeout. A busy event loop ends each wait late, so the call gets more time."""
 CACHE_KIB = 512
 """Page cache of each connection to SQLite, in KiB."""
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
@@ -133,7 +133,7 @@ def unavailable(error: BaseException) -> StoreUnavailable:
 
 
 def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
-    """Translate a driver's error at the start, where a wrong password or file is not an outage."""
+    """Translate a driver's error at Steno's start. At the start, a wrong password or file is not an outage."""
     # Later, a SQLite file that cannot be opened or written is an outage: its volume may have become read-only.
     is_closed = isinstance(error, DBAPIError) and _sqlite_code(error.orig) in _CLOSED_CODES
     if is_unreachable(error) and not is_closed:
@@ -144,12 +144,12 @@ def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a database that has worked before cannot be used now. A wrong password and a missing right count, too."""
+    """Whether the error means an outage of a database that worked before. A wrong password or missing right counts."""
     return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the error may end by itself, unlike a wrong password, file or statement."""
+    """Whether a later attempt may succeed, unlike with a wrong password, file or statement."""
     if isinstance(error, OSError | PoolExhausted):
         return True
     if not isinstance(error, DBAPIError):
@@ -184,7 +184,7 @@ def describe(error: BaseException) -> str:
 
 
 def describe_refusal(error: BaseException) -> str:
-    """Return the first line of the database's message. Not for errors of queries, which may quote values."""
+    """Return the first line of the database's message. Unsafe for errors of queries: the message may quote values."""
     cause = _cause(error)
     return next(iter(str(cause).splitlines()), "") or type(cause).__name__
 
@@ -210,10 +210,10 @@ class Address(Struct, frozen=True):
     kind: str
     """`postgresql`, `file` (SQLite) or `memory` (SQLite)."""
     dsn: str
-    """URL for asyncpg, in libpq's syntax, sslmode and sockets included. Empty for SQLite.
+    """URL for asyncpg, in libpq's syntax with sslmode and sockets. Empty for SQLite.
 
-    Several hosts can be given as `?host=a,b`, not before the path. asyncpg tries the next host if one refuses the
-    connection, but not if one does not answer, because one timeout covers all hosts.
+    Several hosts are given as `?host=a,b`. asyncpg tries the next host if a host refuses the connection, but not if a
+    host does not answer, because one timeout covers all hosts.
     """
     path: Path | None
     place: str
@@ -235,7 +235,7 @@ def read_url(url: str) -> Address:
         is_split = "@" in (parsed.host or "") + (parsed.database or "") or url.count("@") > 1
         if is_split and not parsed.drivername.startswith("sqlite"):
             parsed = None
-    if parsed is None:  # Not raised above: its context could show the password.
+    if parsed is None:  # Raised outside the `with`: otherwise the error's context could show the password.
         raise DatabaseURLError(
             "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
             "sqlite:///path/steno.db or memory; @ : / ? in a password are written %40 %3A %2F %3F."
@@ -279,10 +279,10 @@ class Database:
 
     @asynccontextmanager
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
-        """Open one transaction. SQLite gives it the write lock at its start, so the rows that it reads do not change.
+        """Open one transaction. On SQLite it takes the write lock first, so the rows that it reads cannot change.
 
-        Longest waits: on PostgreSQL `lock_seconds` for each lock, on SQLite `QUEUE_SECONDS` for earlier writers of this
-        process, and then `Contended` is raised. With `patient`, both are `PATIENT_LOCK_SECONDS`.
+        It waits at most `lock_seconds` for each lock on PostgreSQL, and `QUEUE_SECONDS` for earlier writers of this
+        process on SQLite; `PATIENT_LOCK_SECONDS` with `patient`. A longer wait ends in `Contended`.
         """
         if self._writer is not None:
             await self._take_turn(self._writer, PATIENT_LOCK_SECONDS if patient else QUEUE_SECONDS)
@@ -303,8 +303,8 @@ class Database:
             yield connection
 
     async def _take_turn(self, writer: asyncio.Lock, seconds: float) -> None:
-        # SQLite's waiting writers poll at growing intervals, so with many writers some would wait for seconds. The lock
-        # lets the writers of this process in one by one.
+        # In SQLite, waiting writers poll at growing intervals, so with many writers some would wait for seconds. With
+        # the lock, writers of this process write in turn.
         task = asyncio.current_task()
         self.queued.add(task)
         try:
@@ -340,7 +340,7 @@ class Database:
             await engine.dispose()
 
     def cut_idle(self) -> None:
-        """Terminate the unused connections. They may be dead without Steno's notice, while new connections work."""
+        """Terminate the unused connections. They may have died unnoticed, while new connections work."""
         for connection in list(self._idle):
             connection.terminate()  # The pool replaces closed connections before use.
 
@@ -349,7 +349,7 @@ class Database:
         disposing = asyncio.ensure_future(self.engine.dispose())
         await asyncio.wait({disposing}, timeout=CLOSE_SECONDS)
         for connection in list(self._driver_connections):
-            # This ends abandoned calls, too. To cancel one, asyncpg would open another connection, which may hang.
+            # This ends abandoned calls, too. To cancel a call, asyncpg would open another connection, which may hang.
             # `is_closed()` is not checked: it is already true while a connection waits in close().
             connection.terminate()
         await disposing
@@ -416,7 +416,7 @@ class Database:
     def _on_error(self, context: ExceptionContext) -> None:
         error = context.original_exception
         if isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == _DEMOTED:
-            # The other connections lead to the same server. SQLAlchemy replaces the used ones when they are returned.
+            # All connections lead to the same server. SQLAlchemy replaces connections in use when they are returned.
             context.is_disconnect = True
             self.cut_idle()
 
@@ -463,13 +463,13 @@ def _lower(value: object) -> object:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    # The driver's BEGIN locks at the first write: if two transactions read first, one update would be lost unnoticed.
+    # The driver's own BEGIN comes at the first write. If two transactions read first, one update would be lost.
     if not connection.get_execution_options().get(_READS_ONLY):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 class Guard:
-    """Timeouts of calls, and a circuit breaker, so that requests do not wait while the database is away.
+    """Timeouts of database calls, and a circuit breaker, so that requests do not wait during an outage.
 
     A call that takes too long is abandoned, not cancelled. To cancel a call, asyncpg opens a second connection to the
     server, which hangs if the network drops packets.
@@ -500,8 +500,8 @@ class Guard:
             self._answered()
             raise
         except StoreUnavailable as error:
-            # If other calls were answered meanwhile, this one only queued too long, as when 200 requests come at once:
-            # that does not count as a failure of the database.
+            # If other calls were answered meanwhile, this call only queued too long, as when 200 requests come at once.
+            # This is no failure of the database.
             if self._answers == answers_before:
                 self._failures += 1
                 if self._failures >= FAILURES_TO_OPEN and self.reason is None:

@@ -57,7 +57,7 @@ class LatestHistory:
 
     @cached_property
     def row(self) -> dict[str, Any]:
-        """The row, without secrets. Compute it in a thread, because it takes long."""
+        """Values of the table's row, with secrets removed. Use a thread: the compression takes long."""
         leading_first = (*self.leading, *self.messages)
         sent = (self.alone(message.raw).decode("utf-8", "replace") for message in leading_first)
         kept = [without_secrets(each).encode("utf-8", "replace") for each in sent]
@@ -108,7 +108,7 @@ class _Sizes(Struct):
 
 
 async def write_histories(connection: AsyncConnection, unwritten: Sequence[LatestHistory]) -> None:
-    """Store each history, unless its conversation is gone or has had a later request. Lock the conversation's row until
+    """Store each history, unless its conversation was deleted or has a later request. Lock the conversation's row until
     the transaction ends. Needs a transaction."""
     for history in sorted(unwritten, key=lambda history: history.key):
         own = owned(conversations, history.tenant, id=history.conversation_id, head=history.digests[-1])
@@ -132,7 +132,7 @@ async def read_history(connection: AsyncConnection, tenant: str, conversation_id
 
 
 async def find_titles(connection: AsyncConnection, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
-    """Return titles by conversation id, without conversations that have no stored title."""
+    """Return the stored titles by conversation id."""
     among = owned(histories, tenant), is_among(connection, histories.c.conversation_id, conversation_ids)
     rows = await connection.execute(select(histories.c.conversation_id, histories.c.title).where(*among))
     return {row.conversation_id: row.title for row in rows if row.title}

@@ -1,13 +1,12 @@
-"""Leases: the process that holds the lease of a range may make its chunk. `compaction.lease` explains why.
+"""Leases: only the holder of the lease of a range may make the range's chunk. `compaction.lease` explains why.
 
 1. Only the database's clock decides whether a lease is live: all replicas share it.
-2. If a holder dies, its lease expires. The next holder takes the row over and raises its epoch.
-3. A commit locks the row and compares its epoch with the granted one (the fence). So a holder that was slow, and was
-   replaced without noticing, stores nothing.
-4. A released lease is deleted. A later lease of the range starts with an epoch from the clock, so that no process can
-   mistake it for its own. The row of a revoked or expired lease stays for ten minutes, so that its holder and waiting
-   requests see the outcome. The row of a revoked lease does not name its conversation.
-5. A request that finds a live lease waits, and checks four times a second whether the lease has ended.
+2. If a holder dies, its lease expires. The next holder takes over the row and raises the row's epoch.
+3. A commit locks the row, and stores nothing if the row has another epoch than the committer's lease (the fence).
+4. A released lease is deleted. The next lease of the range takes its first epoch from the clock, so that no two leases
+   of a range have the same epoch. The row of a revoked or expired lease stays for ten minutes, so that its holder and
+   waiting requests see the outcome. The row of a revoked lease does not name its conversation.
+5. A request that finds a live lease checks four times a second whether the lease has ended.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Claim(Struct, frozen=True):
     conversation_id: str
     range: ChunkRange
     chain: Collection[bytes]
-    """Digests of the beginnings of the request's history."""
+    """Digest of the request's history through each of its messages."""
 
 
 class Lease(Struct, frozen=True):
@@ -71,8 +70,8 @@ simultaneous compactions."""
 async def acquire_lease(
     connection: AsyncConnection, claim: Claim, holder: str, ttl_ms: int, most: int | None = None
 ) -> Lease | Refusal:
-    """Take the lease of the range. Refuse it if `is_busy`, or if `most` conversations of the tenant have live leases.
-    Needs a transaction."""
+    """Take the lease of the claim's range. Return `busy` if `is_busy`, and `too_many` if `most` conversations of the
+    tenant have live leases. Needs a transaction."""
     await _take_turns(connection, claim)
     if await is_busy(connection, claim, ttl_ms):
         return "busy"
@@ -93,8 +92,8 @@ async def acquire_lease(
 
 
 async def is_busy(connection: AsyncConnection, claim: Claim, ttl_ms: int) -> bool:
-    """Whether there is a live lease of the conversation, or of a range with the same start whose end is in the chain
-    (or is the wanted end)."""
+    """Whether a conflicting lease is live: a lease of the same conversation, or of a range with the same start that
+    ends in the claim's chain or at the claim's end."""
     # The database compares the ids, because it has them in their storable form.
     is_same = (leases.c.conversation_id == claim.conversation_id).label("is_same_conversation")
     rows = await connection.execute(select(leases.c.through_digest, is_same).where(_in_the_way(claim, ttl_ms)))
@@ -160,8 +159,8 @@ async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
 
 
 def _live(tenant: str, ttl_ms: int) -> ColumnElement[bool]:
-    """Condition of the tenant's live leases. A lease that expires later than a new lease would is not live: the
-    database's clock was set back, or another server is in use."""
+    """Condition of the tenant's live leases. A lease that expires later than a new lease would is not live: its time
+    is from another clock, because the database's clock was set back or its server changed."""
     now = read_once(now_ms())
     return and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
@@ -177,9 +176,9 @@ def _starts_with(wanted: ChunkRange) -> ColumnElement[bool]:
 
 
 async def _take_turns(connection: AsyncConnection, wanted: Claim | Lease) -> None:
-    """Make other transactions that take a lease for this conversation or start wait until this transaction ends.
+    """Let one transaction at a time take a lease of this conversation, or of a range with this start.
 
-    On SQLite, BEGIN IMMEDIATE does this. On PostgreSQL, two transactions do not see each other's new rows.
+    On SQLite, BEGIN IMMEDIATE does this. PostgreSQL needs a lock, because a transaction does not see uncommitted rows.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -188,7 +187,7 @@ async def _take_turns(connection: AsyncConnection, wanted: Claim | Lease) -> Non
         _lock_key(b"conversation", tenant, wanted.conversation_id.encode(errors="surrogatepass")),
         _lock_key(b"start", tenant, start.series.encode(), start.from_digest),
     }
-    for key in sorted(keys):  # always in this order, so no deadlock
+    for key in sorted(keys):  # The same order everywhere prevents deadlocks.
         await connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 

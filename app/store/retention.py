@@ -55,7 +55,7 @@ _TIMES: tuple[tuple[Column[int], int], ...] = (
     (calibrations.c.updated_at, 0),
     (learned_windows.c.expires_at, 0),
 )
-"""Time columns by which rows are deleted, each with the milliseconds to add to `retention_days`."""
+"""Columns that give the age of rows to delete, each with the milliseconds to add to `retention_days`."""
 
 
 async def run(store: Store) -> None:
@@ -108,8 +108,8 @@ async def _repeat(store: Store, remove: Query[P, int], *arguments: P.args, **opt
 
 
 async def _remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Delete conversations by the time of their last request. Chunks are deleted by their own `used_at`, because other
-    conversations may use them."""
+    """Delete conversations whose last request is older than `kept_ms`. Keep their chunks, which other conversations may
+    use: `used_at` decides when a chunk is deleted."""
     rows = await connection.execute(_oldest(conversations.c.updated_at, kept_ms, most))
     gone: list[tuple[str, str]] = [(row.tenant, row.id) for row in rows]
     if not gone:

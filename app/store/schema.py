@@ -156,7 +156,7 @@ async def upgrade(database: Database, options: Upgrade | None = None, secret_dig
                 raise
             what = f"Migrating from {before} to {NEWEST} failed" if before else "The tables could not be made"
             raise DatabaseUnusable(f"{what}: {describe_refusal(error)}") from error
-    close_to_others(database)  # Not earlier: the mode of a file that is not Steno's must not change.
+    close_to_others(database)  # Only now is it certain that the file is Steno's.
     return before
 
 
@@ -197,7 +197,7 @@ async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def _only_process(database: Path | None) -> AsyncIterator[None]:
-    """Hold a file lock: SQLite's own lock does not cover the switch to WAL. For PostgreSQL (None) do nothing."""
+    """Hold a file lock, because SQLite's own lock does not cover the switch to WAL. None (PostgreSQL): do nothing."""
     if database is None:
         yield
         return
@@ -226,7 +226,7 @@ def digest_of(secret: bytes) -> bytes:
 
 
 async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -> bool | None:
-    """Whether the stored digest is that of the secret; None if no digest is stored or given."""
+    """Whether the stored digest equals `secret_digest`; None if no digest is stored or given."""
     if secret_digest is None or not await _has_table(connection, settings_check.name):
         return None
     found = await connection.scalar(select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
@@ -263,8 +263,7 @@ def obstacle(database: Path) -> str | None:
 
 
 def close_to_others(database: Database) -> None:
-    """Remove other users' rights on SQLite's files, which earlier releases gave them. Log a warning for each such
-    file."""
+    """Make SQLite's files private: earlier releases let other users read them. Log a warning for each such file."""
     if (file := database.address.path) is None:
         return
     for path in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm"))):

@@ -69,13 +69,13 @@ ERASED_ROWS = 500
 
 
 class StoredPrefix(Struct, frozen=True):
-    """Stored pins, chunks and masks of a history and of its beginnings."""
+    """Stored pins, chunks and masks that apply to a history."""
 
     pins: tuple[int, ...]
     """Positions of the pinned messages, ascending."""
     chunks: Sequence[SummaryChunk]
     masks: Sequence[tuple[bytes, bytes]]
-    """Boundaries of masked results, each with the digest at which the summaries ended when the mask was made."""
+    """Mask boundaries, each with the digest at which the summaries ended when the mask was stored."""
 
 
 class CompactionStore(Protocol):
@@ -230,7 +230,7 @@ class Store:
             raise schema.wrong_secret(self.database)
 
     async def secret_fits(self) -> bool | None:
-        """Whether the stored digest is that of the secret; None if no digest is stored. Raises StoreUnavailable."""
+        """Whether the stored digest is of this store's secret; None if either is missing. Raises StoreUnavailable."""
         return await self.before_start(schema.belongs_to, self._secret_digest)
 
     async def revision(self) -> str | None:
@@ -246,13 +246,13 @@ class Store:
 
     @property
     def is_new(self) -> bool:
-        """Whether the file is missing, and the first start will create it."""
+        """Whether the SQLite file does not exist yet. The first start creates it."""
         path = self.database.address.path
         return path is not None and not path.exists()
 
     @property
     def state(self) -> Literal["ok", "degraded"]:
-        """`degraded` if requests cannot read the store. `not_written` reports whether rows can be stored."""
+        """`degraded` if requests cannot read the store. `not_written` reports failed writes."""
         return "ok" if self.reason is None else "degraded"
 
     @property
@@ -330,7 +330,7 @@ class Store:
             self._took(monotonic() - began)
 
     async def _after_writes(self, work: Work[T]) -> T:
-        # Not through the breaker, which is for chat requests: this may be slow although the database works.
+        # Not through the breaker, which is for chat requests: this call may be slow although the database works.
         async def flush_first() -> T:
             await self.writes.flush(())
             return await work()
@@ -390,7 +390,7 @@ class Store:
 
     async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
         """Return the heads with these digests, queued heads included. See `conversations.find_heads`."""
-        # The queue first: a head that is flushed before the database is read is then found twice, and not missed.
+        # Read the queue first, then the database: a head that is flushed in between is found twice, and not missed.
         unwritten = self.writes.heads(tenant, digests)
         return await self.request(conversations.find_heads, tenant, digests, unwritten)
 
@@ -409,20 +409,20 @@ class Store:
                     return "busy"
             async with self.database.writing() as connection:
                 granted = await leases.acquire_lease(connection, claim, holder, self.lease_ttl_ms, most)
-            if isinstance(granted, Lease) and not is_waiting:  # Other requests would wait for nothing.
+            if isinstance(granted, Lease) and not is_waiting:  # The caller gave up, and will not use the lease.
                 await self._change(leases.release_lease, granted)
             return granted
 
         try:
             return await self._guarded(work)
         except Contended:
-            # Many requests take leases at once, or a process died while it took one: both end soon.
+            # Many requests take leases at once, or a process died while it took a lease. Either delay ends soon.
             return "busy"
         finally:
             is_waiting = False
 
     async def is_busy(self, claim: Claim) -> bool:
-        """Whether `take_lease` would have to wait."""
+        """Whether `take_lease` would return `busy`."""
         return await self.request(leases.is_busy, claim, self.lease_ttl_ms)
 
     async def await_lease(self, claim: Claim, seconds: float) -> Literal["ended", "revoked"] | None:
@@ -439,7 +439,7 @@ class Store:
         return "revoked" if is_revoked else "ended"
 
     async def renew_lease(self, held: Lease) -> bool:
-        """Prolong a lease; return False if it was taken over or released, so that its chunk cannot be committed."""
+        """Prolong a lease; return False if it was taken over or released. Its chunk can then not be committed."""
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
     async def release_lease(self, held: Lease) -> bool:
@@ -491,7 +491,7 @@ class Store:
         await self._bounded(self.writes.flush_everything, FLUSH_SECONDS)
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
-        """Delete a conversation; return False if there was none. Compactions under way can no longer commit."""
+        """Delete a conversation; return False if it does not exist. Running compactions cannot commit afterwards."""
         erase = partial(self._change, conversations.erase_conversation, tenant, conversation_id)
         erased = await self._erase(Erased(tenant, conversation_id), erase)
         if erased:
@@ -499,7 +499,7 @@ class Store:
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
-        """Delete all rows of a tenant; return False if there were none. Compactions under way can no longer commit."""
+        """Delete all rows of a tenant; return False if there are none. Running compactions cannot commit afterwards."""
 
         async def erase() -> bool:
             erased = False
@@ -508,7 +508,7 @@ class Store:
                 erased = True
             return erased
 
-        # Twice: the second time deletes the rows that were stored meanwhile, and blocks flushes until it is done.
+        # Twice: the second call blocks flushes, and deletes the rows that were stored during the first call.
         found = [await erase(), await self._erase(Erased(tenant), erase)]
         await retention.empty_log(self)
         return any(found)

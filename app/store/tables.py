@@ -1,7 +1,7 @@
-"""The tables, and helpers for statements on them: the clock, conditions, lists of keys, pages of a list.
+"""The tables, and helpers for SQL statements: the clock, conditions, lists of keys, pages of a list.
 
-Every key begins with the tenant, so no query can reach another tenant's rows. Exceptions are `calibrations` and
-`learned_windows`: each replica reads the rows of all tenants. They contain no text of messages.
+Primary keys begin with the tenant, and queries name it, so that no tenant reads another tenant's rows. Only
+`calibrations` and `learned_windows` are read for all tenants; these tables contain no text of messages.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def moment(milliseconds: int) -> datetime:
 
 
 class CleanText(TypeDecorator[str]):
-    """Text. U+FFFD replaces characters that cannot be stored, also in the values that a query compares."""
+    """Text column. U+FFFD replaces characters that the databases cannot store, also in parameters of queries."""
 
     impl = Text
     cache_ok = True
@@ -99,7 +99,7 @@ class CleanText(TypeDecorator[str]):
 
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
-"""Whole numbers. Times are milliseconds since 1970: both databases store them alike, and no time zone matters."""
+"""Type of whole numbers and of times. Times are milliseconds since 1970, which both databases store alike."""
 
 metadata = MetaData(
     naming_convention={
@@ -163,7 +163,7 @@ summary_chunks = Table(
     PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, and the generated name would be longer.
     UniqueConstraint("tenant", "series", "level", "from_digest", "through_digest", name="uq_summary_chunks_range"),
-    # Without the tenant: digests of different tenants differ, and the index compares a third of the bytes.
+    # Without the tenant, the index compares a third of the bytes. Digests of different tenants differ anyway.
     Index(None, "through_digest"),
     Index(None, "tenant", "last_message_digest", "created_at"),
     Index(None, "tenant", "created_at", "id"),
@@ -209,7 +209,7 @@ learned_windows = Table(
     Index(None, "expires_at"),
 )
 
-# A boundary in a history, for one set of mask settings: answered tool results before it are masked.
+# A boundary in a history, for one set of mask settings. Answered tool results before the boundary are masked.
 masks = Table(
     "masks",
     metadata,
@@ -277,7 +277,7 @@ Insert = postgresql.Insert | sqlite.Insert
 
 
 def insert_into(connection: AsyncConnection, table: Table) -> Insert:
-    """Return an insert with ON CONFLICT. SQLAlchemy has a class of its own for each database."""
+    """Return an insert that supports ON CONFLICT. SQLAlchemy has a separate class for each database."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
@@ -300,7 +300,7 @@ def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
 
 
 def is_among(connection: AsyncConnection, column: Column[T], keys: Collection[T]) -> ColumnElement[bool]:
-    """Return the condition for rows with one of many keys. It has one parameter, and one plan for any number of keys.
+    """Return the condition for rows with one of the keys. All keys are one parameter of the statement.
 
     With one parameter for each of thousands of keys, parsing and planning would take longer than the query.
     """
@@ -320,7 +320,7 @@ Order = Literal["asc", "desc"]
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """Part of a list. `last_id` is the `after` of the next part."""
+    """Page of a list. `last_id` is the `after` of the next page."""
 
     data: Sequence[T]
     first_id: str | None
@@ -342,7 +342,7 @@ async def read_page(
     build: Callable[[Row[Any]], T],
     paging: Paging,
 ) -> Page[T]:
-    """Return the page after the cursor, by time and id. Raises UnknownCursor if no row has the id `paging.after`."""
+    """Return the rows after `paging.after`, by creation time and id. Raises UnknownCursor if no row has this id."""
     is_rising = paging.order == "asc"
     keys = (table.c.created_at, table.c.id)
     if paging.after is not None:

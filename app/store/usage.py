@@ -27,7 +27,7 @@ from app.store.tables import (
 from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400
-"""Most days or models in one report. If there are more models, the report has those with the most prompt tokens."""
+"""Most days or models in one report: the earliest days, or the models with the most prompt tokens."""
 
 Grouping = Literal["day", "model"]
 
@@ -46,11 +46,11 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
 
     tenant: str
     id: str = ""
-    """Id that grows with time, which orders records of the same millisecond. Empty until the ledger sets it."""
+    """Id that grows with time, so that it orders records of one millisecond. Empty until the ledger sets it."""
     conversation_id: str
     """Empty for a request whose body Steno did not read."""
     request_id: str
-    """Same for all calls that Steno made for one request of the client."""
+    """The same for all calls that Steno made for one client request."""
     turn: int
     """Number of user messages in the request's history."""
     purpose: Purpose
@@ -63,30 +63,30 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
     tokens: Tokens
     """Tokens as the provider reported them."""
     price: Price | None = None
-    """Price from the price table at the time of the call, even if `cost` is the amount that the provider billed."""
+    """Price at the time of the call. If the provider reported the cost, `cost` does not follow from this price."""
     cost: float | None = None
     status: int
     context_status: str | None = None
     """Context status of the request; None for a summary."""
     format: str | None = None
-    """Name of the wire format; None in a record of an earlier release, like `tier` and `price_source`."""
+    """Name of the wire format; None in a record of an earlier release."""
     tier: str | None = None
     searches: int = 0
     """Number of web searches that the provider charges for."""
     price_source: PriceSource | None = None
     priced_model: str | None = None
     values_kept: float | None = None
-    """Share of the exact values of the summarised messages that the summary contains; None if they have none."""
+    """Share (0 to 1) of the messages' exact values that their summary contains; None if the messages have none."""
     decided: DecisionRecord | None = None
     """Decision for the request; None for a summary and in a record of an earlier release."""
     made: SummaryStats | None = None
     saved_cost: float | None = None
-    """Cost that the client's unchanged request would have had, minus `cost`, in currency units; None if one of the two
-    is unknown. For a summary: minus its cost."""
+    """Estimated cost of the client's unchanged request, minus `cost`; None if one of the costs is unknown. For a
+    summary: `-cost`."""
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the client's request was larger than the window's limit, Steno shortened it, and it was answered."""
+        """Whether Steno shortened a request that exceeded the window's limit, and the provider answered it."""
         decided = self.decided
         return self.saved > 0 and decided is not None and (self.estimated or 0) > decided.limit
 
@@ -99,12 +99,12 @@ class StoredUsage(Struct, frozen=True):
 class UsageSum(Struct, frozen=True):
     """Sums over calls: counts, tokens and costs. Values that the provider did not report count as 0.
 
-    `too_large`: requests larger than the window's limit that Steno shortened and the provider answered.
+    `too_large` counts the calls with `UsageRecord.is_too_large`.
     """
 
     calls: int = 0
     failed: int = 0
-    """Calls with another status than 200."""
+    """Calls with a status other than 200."""
     unreported: int = 0
     """Calls with status 200 and an unknown number of prompt tokens."""
     unpriced: int = 0
@@ -114,7 +114,7 @@ class UsageSum(Struct, frozen=True):
     list_priced: int = 0
     """Calls with a cost from the public list prices, in US dollars."""
     billed: int = 0
-    """Calls with the cost that the provider said it charged, also in US dollars."""
+    """Calls whose cost the provider reported, in US dollars."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
@@ -126,13 +126,13 @@ class UsageSum(Struct, frozen=True):
     """Estimated tokens of the `too_large` requests, as the client sent them."""
     cost: float = 0.0
     saved_cost: float = 0.0
-    """Sum of `UsageRecord.saved_cost`; negative if the clients' own requests would have cost less."""
+    """Sum of `UsageRecord.saved_cost`; negative if the clients' unchanged requests would have cost less."""
     too_large_saved_cost: float = 0.0
     compared: int = 0
     """Calls with known saved cost."""
     too_large_compared: int = 0
     requests: int = 0
-    """Number of client requests that led to the calls; 0 if not counted."""
+    """Number of client requests that caused the calls; 0 if not counted."""
 
 
 COSTS = ("cost", "saved_cost", "too_large_saved_cost")
@@ -192,8 +192,8 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
 
 
 async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
-    """Return a page of the conversation's records, and its sums; an empty page if the conversation is unknown. Raises
-    UnknownCursor."""
+    """Return a page of the conversation's records, with the sums over all its records. The page of an unknown
+    conversation is empty. Raises UnknownCursor."""
     own = owned(usage_records, tenant, conversation_id=conversation_id)
     page = await read_page(connection, usage_records, select(usage_records).where(own), _stored, paging)
     found = await connection.execute(_sums_by_purpose(_REQUESTS).where(own).group_by(_FOR_ANSWERS))
@@ -209,7 +209,7 @@ async def read_report(
     model: str | None = None,
     by: Grouping | None = None,
 ) -> UsageReport:
-    """Add up the records of one model or all models, from `since_ms` to before `until_ms` (milliseconds since 1970)."""
+    """Add up the records of one model, or of all models. Times are in milliseconds since 1970, `until_ms` exclusive."""
     table = usage_records.c
     within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
     if model is not None:
@@ -226,8 +226,8 @@ async def read_report(
 
 
 async def read_periods(connection: AsyncConnection, tenant: str, since_ms: int, size_ms: int) -> list[PeriodUsage]:
-    """Add up a tenant's records since a time by period of `size_ms` milliseconds (hours or days of UTC), purpose and
-    context status, in order of time."""
+    """Add up a tenant's records from `since_ms` on, for each period, purpose and context status, in order of time. A
+    period has `size_ms` milliseconds: an hour or a day of UTC."""
     table = usage_records.c
     key: list[ColumnElement[Any]] = [literal_column(name) for name in ("period", "purpose", "context_status")]
     statement = select((table.created_at // size_ms).label("period"), table.purpose, table.context_status, *_SUMS)
@@ -237,7 +237,7 @@ async def read_periods(connection: AsyncConnection, tenant: str, since_ms: int, 
 
 
 async def _groups(connection: AsyncConnection, within: Sequence[ColumnElement[bool]], by: Grouping) -> list[UsageGroup]:
-    """Return at most `MOST_GROUPS` groups, and one more if there are more."""
+    """Return the first `MOST_GROUPS + 1` groups. The last of these shows that the report is incomplete."""
     key = _DAY if by == "day" else literal_column("model")
     prompts = func.sum(func.sum(usage_records.c.prompt_tokens)).over(partition_by=key)
     first = key if by == "day" else prompts.desc().nulls_last()
@@ -252,7 +252,7 @@ async def _groups(connection: AsyncConnection, within: Sequence[ColumnElement[bo
 
 
 def _sums_by_purpose(*columns: ColumnElement[Any]) -> Select[Any]:
-    """Select sums and these columns; the caller groups by `_FOR_ANSWERS` and the columns."""
+    """Select sums and these columns. The caller must group by `_FOR_ANSWERS` and the columns."""
     return select((usage_records.c.purpose == "message").label("for_answers"), *_SUMS, *columns)
 
 

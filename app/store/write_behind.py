@@ -1,10 +1,10 @@
-"""The write-behind queue: rows of a request are stored after its answer, so that no request waits for a write.
+"""The write-behind queue: Steno stores the rows of a request after its answer, so that no request waits for a write.
 
-Conversations (one entry each) and usage records are written every 0.2 s, a conversation's history at most every five
-seconds. This process's requests see the queued rows; the REST API flushes before it reads. A shutdown flushes, too. A
-killed process loses its queued rows: requests, heads and usage records of the last 0.2 s, histories of the last five
-seconds, and all rows since an outage of the database began. It loses no summary, mask or pin: these are stored before
-use. If the connection ends before a commit is acknowledged, its requests may be counted twice.
+Steno writes conversations and usage records every 0.2 s, and each conversation's history at most every five seconds.
+Requests to the same process see the queued rows. The REST API and a shutdown flush the queues first. A killed process
+loses its queued rows: those of the last 0.2 s, histories of the last five seconds, and during a database outage all
+rows since its beginning. Summaries, masks and pins are never queued. If the connection ends before a commit is
+acknowledged, Steno writes the rows again, and the requests in them may count twice.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from app.store.usage import UsageRecord, write_usage
 log = structlog.get_logger("steno.store")
 
 SOON_SECONDS = 0.005
-"""Delay of recording after an answer, so that the client's next request need not wait for it."""
+"""Time from an answer to its recording, so that the client's next request does not wait for the recording."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
 MOST_ERASED = 10_000
-"""Most erasures that Steno remembers. If there are more during a request, no rows of the request are stored."""
+"""Most erasures that Steno remembers. If more happen during a request, Steno does not store the request's rows."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
 """Most queued usage records, about 1 kB each."""
@@ -74,7 +74,7 @@ class Queue(dict[Key, T]):
         return [(self, key, row) for key, row in self.items()]
 
     def remove(self, key: Key, row: T) -> None:
-        """Remove a row that is stored or refused. Requests that were merged into it meanwhile stay queued."""
+        """Remove a row that the database stored or refused. Requests merged into the row meanwhile stay queued."""
         later = self.get(key)
         if later is row:
             del self[key]
@@ -107,7 +107,7 @@ class WriteBehind:
         self._written: dict[Key, float] = {}
         """Monotonic times of the latest writes of histories. Entries older than `HISTORY_SECONDS` are removed."""
         self.epoch = 0
-        """Number of erasures in this process. A request keeps the number from its start (see `is_erased`)."""
+        """Number of erasures in this process. A request passes the number at its start to `is_erased`."""
         self._erased: BoundedMap[Erased, int] = BoundedMap(MOST_ERASED, self._forget_erasure)
         """Epoch of each remembered erasure."""
         self._forgotten = 0
@@ -118,11 +118,10 @@ class WriteBehind:
         self._throttle = LogThrottle()
         self._task: asyncio.Task[None] | None = None
         self.reason: str | None = None
-        """Why the last flush failed; None if it succeeded. A lock that was not free in time does not count."""
+        """Why the last flush failed; None if it succeeded. A flush that did not get a lock in time does not count."""
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Run a recording function a few milliseconds later, so that an agent's next request does not wait for it.
-        Methods that read the queues run it earlier."""
+        """Call `work`, which records a request, after `SOON_SECONDS`. Methods that read the queues call it earlier."""
         self._soon.append(work)
         if len(self._soon) == 1:
             asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
@@ -136,7 +135,7 @@ class WriteBehind:
             except Exception:
                 log.exception("nothing was recorded of a request")
 
-    # These methods drop and count the new row if the queue is full.
+    # If the queue is full, these methods drop the new row and count it in `Queue.dropped`.
 
     def record(self, seen: ConversationSeen) -> None:
         """Queue the conversation's state after a request."""
@@ -196,14 +195,14 @@ class WriteBehind:
         self._task = asyncio.ensure_future(self._run(ready))
 
     async def stop(self) -> None:
-        """End the background task. A statement under way goes on: `Guard` abandons it."""
+        """End the background task. `Guard` does not cancel the running statement, but abandons it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
     async def flush(self, conversations: Sequence[Key] | None = None) -> None:
-        """Write the queued requests and usage records, and one batch of histories: of these conversations, or by
-        default the due histories. If the database cannot be reached, raise, and keep the rows that are not written."""
+        """Write the queued conversations and usage records, and one batch of histories: of these conversations, or by
+        default the due histories. Raise if the database cannot be reached; rows that are not written stay queued."""
         self.catch_up()
         # Choose the histories before the conversations are written: a history needs its conversation's row. Compress
         # them before the lock, so that no other task waits for the compression.
@@ -213,7 +212,7 @@ class WriteBehind:
             records: list[tuple[Queue[Any], Key, Any]] = [*self.conversations.entries(), *self.usage.entries()]
             for start in range(0, len(records), BATCH):
                 await self._store(records[start : start + BATCH])
-            # A later history may have replaced an earlier history.
+            # Skip the histories that a later request has replaced meanwhile.
             still, dropped = [entry for entry in self.histories.entries() if entry[2] in batch], self.histories.dropped
             await self._store(still)
             if still and self.histories.dropped == dropped and (ended := self._throttle.end("dropped history")):
@@ -227,7 +226,7 @@ class WriteBehind:
             await self.flush([*self.histories])
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
-        """Call `erase` while no flush runs, and remove queued rows, too. Return whether there were any rows."""
+        """Call `erase` while no flush runs, and remove queued rows. Return whether there were stored or queued rows."""
         async with self._writing:
             erased = await erase()
             self.catch_up()
@@ -261,8 +260,8 @@ class WriteBehind:
         return batch
 
     async def _store(self, batch: Sequence[tuple[Queue[Any], Key, Any]]) -> None:
-        """Store these rows in one transaction. If the database refuses it, store each row in its own transaction, and
-        drop refused rows. If the database is away, raise and keep the rows."""
+        """Store these rows in one transaction. If the database refuses the transaction, store each row in its own, and
+        drop refused rows. If the database is unreachable, raise and keep the rows."""
         if not batch:
             return
         try:
