@@ -64,10 +64,13 @@ def run(*command: str | Path) -> None:
 
 
 def judge(simulator: Simulator, ending: str) -> None:
-    assert {record.status for record in simulator.log} == {200}
-    assert all(ending in record.path for record in simulator.log)
     views = [frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats]
-    assert sum(bool(later - earlier) for earlier, later in pairwise([frozenset[str](), *views])) >= COMPACTIONS
+    made = sum(bool(later - earlier) for earlier, later in pairwise([frozenset[str](), *views]))
+    assert made >= COMPACTIONS
+    refused = [record.status for record in simulator.log if record.status != 200]
+    # Claude refuses thinking that it signed before the history changed. Steno then asks again without it.
+    assert refused == [] or (ending == "messages" and set(refused) == {400} and len(refused) <= made)
+    assert all(ending in record.path for record in simulator.log)
 
 
 @pytest.mark.timeout(120)
