@@ -85,7 +85,7 @@ def test_on_a_terminal_it_begins_with_a_banner_and_goes_on_with_lines_to_read(tm
     address = head.partition("OPENAI_BASE_URL=")[2].partition("\n")[0]
     assert address.startswith("http://127.0.0.1:")
     assert f"ANTHROPIC_BASE_URL={address.removesuffix('/v1')}\n" in head
-    assert "default: http://127.0.0.1:9/v1" in head
+    assert re.search("Upstream default +http://127.0.0.1:9/v1\n", head)
     assert pages[1] == address.removesuffix("/v1")
     assert re.search(r"\[warning +\] check failed", rest)
     assert "{" not in shown
