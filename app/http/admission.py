@@ -1,6 +1,6 @@
 """Admission: checks of a request's head before the body is read.
 
-1. Headers: limited in number and size, and no name that some servers read as another header.
+1. Headers: a limited number and size, and no name that some servers read as the name of another header.
 2. Path: no `.` or `..` segment in any encoding.
 3. Host and origin (`HostPolicy`): the host check stops DNS rebinding, and the origin check stops other sites' pages.
 4. Hops: no loop through this Steno instance, and a limited number of other instances.
@@ -31,12 +31,12 @@ HEADER_BYTES = 32_768
 """Maximum bytes of all header names and values of a request."""
 MOST_DECODINGS = 5
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""Bytes outside a harmless set. A path without them contains no dot segment in any encoding."""
+"""Any byte outside a harmless set. A path without such bytes has no dot segment in any encoding."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 MOST_HOPS = 16
-"""Maximum number of hops. A loop through a load balancer may pass every replica once until one finds its own name."""
+"""Maximum number of hops. A loop through a load balancer may pass each replica before one finds itself in the hops."""
 
 ANY = "*"
 
@@ -51,10 +51,10 @@ NOT_IN_PUBLIC_DNS = (
 """Domains that cannot be registered publicly. DNS rebinding needs a name that the attacker controls."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Origin schemes of installed programs. Web pages cannot have them: for a local file, browsers send `null`."""
+"""Origin schemes of installed programs. Web pages cannot have these schemes: a local file has the origin `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Content types, except uploads, that a page can send to any server without a CORS preflight; empty for no type."""
+"""Content types that a page can send to any server without a CORS preflight, except uploads; empty for no type."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -125,8 +125,8 @@ class BytesInFlight:
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that adds bytes of one request to the total until the block ends. It raises
-        `TooManyBytesInFlight` if the total exceeds the limit."""
+        """Yield a function that adds bytes of one request to the total; the block's end subtracts them. The function
+        raises `TooManyBytesInFlight` if the total exceeds the limit."""
         own = 0
 
         def count(size: int) -> None:
@@ -172,8 +172,8 @@ class HostPolicy:
     def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
         """Check and return the origin; None if the request has none. Raises `OriginNotAllowed`.
 
-        `stored`: the path serves stored data, maybe without a key. Only Steno's own pages and the origins in the
-        settings may then call it. Other paths also accept all pages of this machine.
+        `stored`: the path serves stored data, maybe without a key, so only Steno's own pages and the origins in the
+        settings may call it. Other paths also accept all pages of this machine.
         """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:
@@ -231,7 +231,7 @@ def _is_of_this_machine(origin: str) -> bool:
 
 def check_type(headers: Headers, *, json_only: bool) -> None:
     """Raise `UnsupportedMediaType` for a body type that a page may send without a CORS preflight. `json_only`: accept
-    JSON types only. Requests with a key in a header need no check, because the key causes a preflight."""
+    JSON types only. A request with a key in a header needs no check, because browsers send a preflight for it."""
     if not any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers
     ):
@@ -297,7 +297,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def fits_host(name: str, allowed: Iterable[str]) -> bool:
-    """True if one of the entries is the name, a domain (`.example.com`) that contains it, or `*`."""
+    """True if an entry is the name, a domain (`.example.com`) that contains the name, or `*`."""
     return any(
         entry == ANY or name == entry.lstrip(".") or (entry.startswith(".") and name.endswith(entry))
         for entry in allowed
@@ -319,7 +319,7 @@ def _is_whole(name: str) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """True for an IP address. It has a colon or ends with a number, and no host name does."""
+    """True for an IP address: unlike a host name, it has a colon or ends with a number."""
     return ":" in name or name.rpartition(".")[2].isdecimal()
 
 

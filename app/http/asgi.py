@@ -23,20 +23,20 @@ CONNECTION = "steno.connection"
 """Scope key: the request's `Cycle`, if Steno's own protocol serves it."""
 
 KNOWN = "steno.known_head"
-"""Scope key: dict that is shared by all requests of a connection with the same head (see `KnownHead`). It caches values
-that depend on nothing but the head."""
+"""Scope key: dict that all requests of a connection with the same head share (see `KnownHead`). It caches values that
+depend on the head alone."""
 AUTHORITY = "steno.authority"
 """Scope key: the host in a request target that is an absolute URL; None for a path."""
 HANDSHAKE = "steno.handshake"
 """Scope key: True if the request asks for a WebSocket. The headers in the scope lack this offer."""
 JOINED = 65_536
-"""Maximum bytes of a body that is written together with its head. To copy it costs less than a second write."""
+"""Maximum bytes of a body that is written together with its head: copying it costs less than another write."""
 CLOSES = b"connection: close\r\n"
 
 
 class Cycle(RequestResponseCycle):
-    """Request and its answer. Unlike uvicorn's cycle, it checks all headers of the answer at once, and can send them
-    together with the next piece of the body."""
+    """Request and its answer. Unlike uvicorn's cycle, it checks all headers of the answer at once, and can send the
+    head together with the next piece of the body."""
 
     logger = logging.getLogger("uvicorn.error")
     disconnected = False
@@ -70,7 +70,7 @@ class Cycle(RequestResponseCycle):
         self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # bytes if it arrived with its head
 
     def whole_body(self) -> bytes | None:
-        """Take the body if all of it has arrived; None otherwise. `receive` with a timeout is far slower."""
+        """Take the body if all of it has arrived, else return None: far faster than `receive` with a timeout."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         if self.flow.read_paused:  # Taking the body makes room, as in `receive`.
@@ -128,7 +128,7 @@ class Cycle(RequestResponseCycle):
         return b"%b%b\r\n" % (STATUS_LINE[status], lines)
 
     def _frame(self, name: bytes, value: bytes) -> bool:
-        """Set the body's framing if this header says it. Return True if the header asks to close the connection."""
+        """Set the body's framing from a framing header. Return True if the header asks to close the connection."""
         if name == b"content-length" and self.chunked_encoding is None:
             self.expected_content_length, self.chunked_encoding = int(value), False
         elif name == b"transfer-encoding" and value.lower() == b"chunked":
@@ -169,7 +169,7 @@ class ClientDisconnected(Exception):
 
 class AbortedAnswer(Exception):
     """Raised when the provider's answer broke off. The server then closes the connection without ending the answer,
-    because the client would take a clean end for a complete answer."""
+    because the client would take a regular end for a complete answer."""
 
 
 def peer_of(scope: Scope) -> str:
@@ -227,8 +227,8 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 @contextmanager
 def until_disconnect(answer: ClientAnswer) -> Iterator[None]:
-    """Cancel the block, and with it the call to the provider, when the client disconnects. Under a server other than
-    Steno's own, nothing is cancelled."""
+    """Cancel the block, and so the call to the provider, when the client disconnects. Under another server than Steno's
+    own, the block always runs to its end."""
     connection = answer.connection
     if connection is None or (working := connection.task) is None:
         yield

@@ -1,4 +1,4 @@
-"""Connections to a provider. An exchange is one request on a connection, with its answer as it arrives."""
+"""Connections to a provider. An exchange is one request on a connection, and its answer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MOST_UNREAD = 128 << 10
 AT_ONCE = 64 << 10
 """Maximum bytes of one read from the network, and of one chunk for the reader."""
 MOST_PARTS = 4_096
-"""Number of unread parts above which reading pauses. Each is a Python object, and one read can bring 10,000 of them."""
+"""Number of unread parts above which reading pauses: one read can bring 10,000 parts, each a Python object."""
 JOINED = 64 << 10
-"""Maximum bytes of a body that is written together with its head. To copy it costs less than a second write."""
+"""Maximum bytes of a body that is written together with its head: copying it costs less than another write."""
 
 NEVER = math.inf
 _TICK = 0.001
@@ -54,7 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self.exchange: UpstreamExchange | None = None
         """Exchange that uses the connection; None while it is idle."""
         self.deadline = NEVER
-        """End of the wait for the provider, by the loop's clock. Only `expire_at` may set an earlier time."""
+        """Loop time at which the exchange fails, or the idle connection closes. Only `expire_at` may set it earlier."""
         self.used = False
         """True once an exchange is complete and the connection can be reused."""
         self.is_full = False
@@ -84,8 +84,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def release(self, *, reusable: bool) -> None:
-        """End the connection's exchange. If unwritten bytes of its request remain, the connection is not reused,
-        because the provider would read them as the next request."""
+        """End the connection's exchange. If unwritten bytes of the request remain, Steno does not reuse the connection,
+        because the provider would read these bytes as the next request."""
         self.exchange = None
         if not reusable or self._transport.is_closing() or self._transport.get_write_buffer_size():
             self.abort()
@@ -102,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline, by the loop's clock. A timer that fires earlier stays: it is then set again."""
+        """Set the deadline, in loop time. A timer that fires earlier stays, and is then set again."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)
@@ -187,7 +187,7 @@ class UpstreamExchange:
         return not self._reading.began
 
     async def send(self, written: WrittenHead, content: bytes | AsyncIterator[bytes]) -> None:
-        """Send the request, and return once the answer's headers have arrived. Raises the upstream errors."""
+        """Send the request, and return once the answer's headers have arrived. Raises `Upstream...` errors."""
         connection, reading = self._connection, self._reading
         try:
             if isinstance(content, bytes):
@@ -207,8 +207,8 @@ class UpstreamExchange:
         self.status, self.headers = reading.status, reading.headers
 
     async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
-        """Return the unread part of the body, without taking it. If it has at most `beyond` bytes, first wait for more,
-        at most `seconds`. Raises the upstream errors."""
+        """Return the unread part of the body, and keep it unread. If the part has at most `beyond` bytes, first wait
+        for more, at most `seconds`. Raises `Upstream...` errors."""
         reading = self._reading
         if reading.unread <= beyond and not reading.complete:
             timer = self._connection.loop.call_later(seconds, self.wake)
@@ -220,7 +220,7 @@ class UpstreamExchange:
 
     @property
     def first_part(self) -> bytes:
-        """Return the next unread part of the body, without taking it; empty if there is none yet."""
+        """Return the next unread part of the body, and keep it unread; empty if there is none yet."""
         parts = self._reading.parts
         return parts[0] if parts else b""
 
@@ -229,8 +229,8 @@ class UpstreamExchange:
         return self._reading.complete and not self._reading.unread
 
     async def read_ahead(self, most: int, *, raises: bool = True) -> tuple[bytes, bool]:
-        """Wait for the body, up to `most` bytes. Return the bytes, which remain unread, and True if they are the whole
-        body. Raises the upstream errors, or leaves them to the next reader if `raises` is false."""
+        """Wait for the whole body, or more than `most` bytes. Return the bytes, which stay unread, and whether they are
+        the whole body. If `raises` is false, only the next read raises an `Upstream...` error."""
         reading, body = self._reading, bytearray()
         if reading.complete and reading.unread <= most:
             return b"".join(reading.parts), True
@@ -247,7 +247,7 @@ class UpstreamExchange:
         return bytes(body), reading.complete and len(body) <= most
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """Iterate over the body as it arrives. Raises the upstream errors."""
+        """Iterate over the body as it arrives. Raises `Upstream...` errors."""
         return self
 
     async def __anext__(self) -> bytes:
@@ -282,7 +282,7 @@ class UpstreamExchange:
         self.wake()
 
     def ended(self, error: Exception | None) -> None:
-        """Handle the end of the connection. It also ends an answer without a length."""
+        """Handle the end of the connection, which also ends an answer without a length."""
         if error is None:
             try:
                 self._reading.end()
@@ -329,7 +329,7 @@ class UpstreamExchange:
         return True
 
     async def _is_refused(self) -> bool:
-        """Wait until more of the body can be written. Return True if the provider already refused it or answered."""
+        """Wait until more of the body can be sent. Return True if the provider refused or answered the request."""
         reading = self._reading
         while True:
             if reading.complete or (reading.arrived and (reading.status >= 400 or self._fault is not None)):
@@ -339,7 +339,7 @@ class UpstreamExchange:
             await self._something(self._timeouts.between_bytes)
 
     async def _something(self, seconds: float) -> None:
-        """Wait for new bytes, space in the write buffer or the connection's end. Raises the upstream errors."""
+        """Wait for new bytes, space in the write buffer, or the connection's end. Raises `Upstream...` errors."""
         if self._fault is not None:
             raise self._error(self._fault) from self._fault
         connection = self._connection

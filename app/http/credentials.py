@@ -1,7 +1,7 @@
 """Credentials: API keys in headers and queries, and proxy headers with the address of a client.
 
-Any client can send proxy headers. Steno trusts their values only if a proxy in the settings sends them. From any other
-peer, such a header only shows that the request may be of another client.
+Any client can send proxy headers. Steno trusts their values only from a proxy in the settings. From any other peer,
+such a header shows only that the request may come from another machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEYS = frozenset(
         b"x-goog-api-key",  # Gemini
         b"ocp-apim-subscription-key",  # Azure API Management
         b"apikey",  # Kong
-        b"cf-aig-authorization",  # Cloudflare's AI gateway; the headers below are of other gateways
+        b"cf-aig-authorization",  # Cloudflare's AI gateway; other gateways' headers follow
         b"helicone-auth",
         b"x-litellm-api-key",
         b"x-portkey-api-key",
@@ -114,8 +114,8 @@ def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
 def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> bool:
     """True if the client is certainly on this machine.
 
-    A trusted proxy must name a loopback client in `x-forwarded-for` or `forwarded`. If both headers are present, both
-    must name a loopback client, because a proxy may set one of them and forward the client's other header unchanged.
+    Behind a trusted proxy, `x-forwarded-for` or `forwarded` must name a loopback client. If both headers are present,
+    both must name one, because a proxy may set one header and forward the client's own value of the other.
     """
     address, listed = read_address(peer), list(headers)
     if address is None:
@@ -162,7 +162,7 @@ def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
 
 
 def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
-    """Return the last address that is not a trusted proxy (None if invalid), or the first if all are trusted."""
+    """Return the last address that is no trusted proxy; None if it is invalid. If all are trusted, return the first."""
     address = None
     for named in reversed(way):
         address = read_address(named)

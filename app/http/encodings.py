@@ -1,7 +1,7 @@
-"""Decoder for bodies with a `content-encoding`. It performs no I/O.
+"""Decoder for bodies with a `content-encoding`. It does no I/O.
 
-A few bytes may decode to very many, so pieces are decoded on demand, up to the caller's maximum. zstd frames that need
-a window of more than 8 MiB are refused (RFC 9659).
+A small body may decode to a huge one, so the decoder yields pieces on demand, up to the caller's maximum. It refuses
+zstd frames that need a window of more than 8 MiB (RFC 9659).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ else:
 PIECE_BYTES = 65_536
 """Maximum decoded bytes of one piece."""
 MOST_MEMBERS = 1_000
-"""Maximum number of gzip members or zstd frames in one body. Empty ones decode to nothing, so size limits miss them."""
+"""Maximum number of gzip members or zstd frames in one body. Limits of the size do not stop many empty members."""
 _WINDOW_LOG = 23
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
@@ -33,7 +33,7 @@ class DecodedTooLarge(Exception):
 
 
 class _Inflater:
-    """zlib's decompressor with the interface of zstd's. It also decodes raw deflate, which some clients send."""
+    """zlib's decompressor with zstd's interface. It also decodes raw deflate, which some clients send."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits
@@ -74,7 +74,7 @@ KINDS: dict[str, Callable[[], Decompressor]] = {
 
 
 def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the encoding of a body; empty if it has none. Commas join several encodings."""
+    """Return the encoding of a body; empty if it has none. Several encodings are joined by commas."""
     sent = b",".join([value for name, value in headers if name == b"content-encoding"]).decode("latin-1").lower()
     return ",".join(name for part in sent.split(",") if (name := part.strip()) not in ("", "identity"))
 

@@ -1,7 +1,7 @@
-"""Headers of requests to providers and of their answers. Names are in lower case; order and repeats are kept.
+"""Headers that Steno sends to providers and returns to clients. Names are in lower case. Order and repeats stay.
 
-In every request to a provider, `steno-hops` lists the Steno instances that the request has passed, this instance last.
-A request that comes back is refused (`admission.check_hops`). A client that invents hops can only harm its own request.
+In a request to a provider, `steno-hops` lists the Steno instances that the request has passed, this instance last. If
+the request comes back, Steno refuses it (`admission.check_hops`). False hops from a client harm only its own request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Headers = list[tuple[bytes, bytes]]
 
 EVENT_STREAM = "text/event-stream"
 HOPS = b"steno-hops"
-"""Header with the hops. It does not begin with `x-context-`, because earlier releases do not forward such headers."""
+"""Header with the hops. Its name does not begin with `x-context-`, because earlier releases drop such headers."""
 _INSTANCE = re.compile(rb"[0-9a-f]{16}")
 _REQUEST = re.compile(rb"req_[0-9a-f]{24}")
 
@@ -46,9 +46,8 @@ NOT_RETURNED = HOP_BY_HOP | frozenset(
     b" x-accel-redirect x-litespeed-location x-lighttpd-send-file x-lighttpd-send-tempfile x-reproxy-url"
     b" x-sendfile x-sendfile2".split()
 )
-"""Headers of providers that clients do not get: they concern a connection, all of Steno's host, or a server in front of
-Steno. `set-cookie` is returned. It does no harm, because Steno does not forward cookies to providers.
-"""
+"""Headers of providers that Steno does not return to clients: they concern a connection, all of Steno's host, or a
+server in front of Steno. `set-cookie` is harmless, because Steno does not forward cookies to providers."""
 NOT_RETURNED_CHANGED = NOT_RETURNED | {b"content-length"}
 """Headers that are not returned if Steno changes the body."""
 NOT_RETURNED_PREFIXES = (b"access-control-",)
@@ -77,10 +76,9 @@ FAMILIES = (*NOT_FORWARDED_PREFIXES, *b"accept- access-control- content- if- pro
 
 
 def shadowed_by(name: bytes) -> bytes | None:
-    """Return a name with hyphens in place of underscores, if it then has a meaning to Steno or HTTP; None otherwise.
+    """Return a name with hyphens in place of underscores, if this other name has a meaning to Steno or HTTP; else None.
 
-    Some servers treat underscores as hyphens, so that a client could use underscores to get a header past Steno's
-    rules.
+    Some servers treat underscores as hyphens. A client could use underscores to get a header past Steno's rules.
     """
     hyphenated = name.replace(b"_", b"-")
     known = hyphenated in WITH_A_MEANING or hyphenated.startswith(FAMILIES)
@@ -113,7 +111,7 @@ def forwarded(headers: Headers, read_here: bool) -> Headers:
 def for_summary(headers: Headers) -> Headers:
     """Return the client's headers for a summary call: credentials and routing, without headers about the client's body.
 
-    The hops are left out, because the call begins at this instance.
+    The call has no hops, because it begins at this instance.
     """
     kept = [
         (name, value)
@@ -137,8 +135,8 @@ def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Hea
 def returned(
     headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
 ) -> Headers:
-    """Return the provider's headers for the client, followed by `own`. Leave out the provider's `x-context-*`
-    headers, unless it is another Steno and `own` is empty. `body_changed`: leave out the content length, too."""
+    """Return the provider's headers for the client, followed by `own`. Drop the provider's `x-context-*` headers,
+    unless the provider is another Steno and `own` is empty. With `body_changed` drop the content length, too."""
     listed = list(headers)
     prefixes = NOT_RETURNED_PREFIXES if not own and are_of_steno(listed) else (*NOT_RETURNED_PREFIXES, PREFIX)
     dropped = NOT_RETURNED_CHANGED if body_changed else NOT_RETURNED
@@ -150,7 +148,7 @@ def returned(
 
 
 def are_of_steno(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """True if these are the headers of an answer from another Steno."""
+    """Return whether these headers come from an answer of another Steno."""
     for name, value in headers:
         if name == REQUEST_ID:
             return _REQUEST.fullmatch(value) is not None
@@ -188,7 +186,7 @@ def written(headers: Headers) -> bytes:
 
 
 def for_other_providers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers that may go to a provider with the operator's key. Names must be in lower case.
+    """Return the client's headers that Steno may send with the operator's key. Names must be in lower case.
 
     All other headers are left out, because a client may send a secret under any name.
     """

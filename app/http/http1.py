@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages of providers: serialises request heads and parses answers. It performs no I/O.
+"""HTTP/1.1 with providers: serialise the heads of requests, and parse answers. This module does no I/O.
 
 The parser is llhttp in its strictest mode, from httptools. It refuses bare line feeds, folded headers, spaces in a
 chunk's size, repeated content lengths, and a content length with a transfer encoding. This module adds more checks.
@@ -51,8 +51,8 @@ class RequestHead:
         self.is_safe = method in _SAFE
 
     def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
-        """Return the head for a body. If the headers have no content length, add it or a transfer encoding. Raises
-        `UpstreamDisconnected` if their content length is wrong."""
+        """Return the head for this body. If the headers have no content length, add it, or chunked encoding for a
+        streamed body. Raises `UpstreamDisconnected` for a wrong content length."""
         line, rest, length = self._line, self._rest, _length(self._given, content)
         if self._given:
             pass
@@ -66,8 +66,8 @@ class RequestHead:
 
 
 def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Raise `UpstreamDisconnected` for invalid bytes. To be fast, remove the allowed bytes from all names together, and
-    from all values: nothing may remain."""
+    """Raise `UpstreamDisconnected` for invalid bytes. For speed, the check removes all allowed bytes from the joined
+    names, and from the joined values: no byte may remain."""
     names = [method]
     names += [name for name, _ in headers]
     values = b"".join([value for _, value in headers])
@@ -80,7 +80,7 @@ def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]])
     ):
         raise unsendable("It holds bytes that end a line or a word.")
     for name in names:
-        # Steno sets these headers. A provider's load balancer and its servers could read a repeated one differently.
+        # Steno sets both headers. If repeated, a provider's load balancer and servers may read different values.
         if len(name) in (4, 17) and name.lower() in (b"host", b"transfer-encoding"):
             raise unsendable("It names a host or an encoding of its own.")
 
@@ -121,7 +121,7 @@ class AnswerReading:
     reusable = False
     """True if the connection can be used again once the answer is complete."""
     unread = 0
-    """Number of bytes in `parts`: the body that the reader has not taken yet."""
+    """Number of body bytes in `parts`, which `take` has not returned yet."""
     _interim = 0
     _bare = 0
     """Number of bytes received since the last byte of the body."""
@@ -173,7 +173,7 @@ class AnswerReading:
         self.complete = True
 
     def take(self, most: int) -> bytes:
-        """Take unread parts of the body, joined: as many as are needed for `most` bytes, or all of them."""
+        """Remove and return unread parts of the body, joined: enough parts for `most` bytes, or all parts."""
         parts = self.parts
         if len(parts) == 1 or self.unread <= most:
             taken = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -195,7 +195,7 @@ class AnswerReading:
             self.unread += len(taken)
 
     def stop(self) -> None:
-        """Drop the parser. It also refers to this object, and only the garbage collector frees such a cycle."""
+        """Drop the parser: it refers to this object, and only the garbage collector would free the cycle."""
         self._parser = None
 
     # Callbacks of the parser.

@@ -73,7 +73,7 @@ def serve(
 ) -> RunningServer:
     """Start the application, and return once it accepts connections. `port` 0: any free port.
 
-    `listener`: a bound socket, used instead of host and port. `own_headers`: let uvicorn add `date` and `server`.
+    `listener`: a bound socket, used instead of host and port. `own_headers`: whether uvicorn adds `date` and `server`.
     """
     listener = listener or socket.create_server((host, port), backlog=2048)
     config = uvicorn.Config(

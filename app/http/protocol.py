@@ -1,7 +1,7 @@
-"""uvicorn's HTTP protocol with additional checks and limits.
+"""HTTP server protocol: uvicorn's protocol with additional checks and limits.
 
-It adds deadlines for headers and for clients that do not read, and limits for connections, pipelined requests and bytes
-without a parser event. It reads the body of a request that offers an upgrade, and its errors give a reason.
+It closes a connection whose headers arrive too slowly, or whose client does not read. It limits connections, pipelined
+requests, and the bytes of headers, trailers and chunk extensions. It also reads the body of a request with `Upgrade`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from app.http.headers import Headers, shown
 TARGET_BYTES = 65_536
 """Maximum bytes of the request line."""
 MOST_WAITING = 16
-"""Maximum number of pipelined requests on a connection. Hardly any client uses pipelining."""
+"""Maximum number of pipelined requests that wait on one connection."""
 SPARE_CONNECTIONS = 100
-"""Number of connections beyond the limit that get a 503. Further connections are closed without an answer."""
+"""Number of connections above the limit that Steno answers with 503. It closes further ones without an answer."""
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""Parser events in one piece above which other tasks run before the next piece. A packet can hold 40,000 chunks."""
+"""If a piece causes more parser events, other tasks run before the next piece. A packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 TELLING_SECONDS = 1.0
-"""Seconds that a refused connection stays open, so that a client that is still sending can read the answer."""
+"""Seconds that a refused connection stays open, because a client that is still sending reads the answer late."""
 
 
 END_OF_HEAD = b"\r\n\r\n"
@@ -71,9 +71,9 @@ class HeldFlow(FlowControl):
 
 
 class Idle:
-    """Connections without a request and their deadlines, the connection with the longest idle time first.
+    """Deadlines of the connections without a request. The longest idle connection comes first.
 
-    All connections share one timer. A timer of its own would cost more than all other work for a connection.
+    All connections share one timer, because a timer for each would cost more than all other work for the connection.
     """
 
     def __init__(self) -> None:
@@ -110,13 +110,13 @@ class Idle:
 
 
 class KnownHead:
-    """A connection's latest request head. Most clients send the same head with each request, except for the digits of
-    the body's length. Such a head is not parsed again."""
+    """Latest request head of a connection. Most clients repeat the head in each request, with other digits in its
+    content-length. Steno does not parse a repeated head again."""
 
     __slots__ = ("_after", "_before", "_gap", "_headers", "_known", "_place", "_scope", "size")
 
     def __init__(self, scope: Mapping[str, Any], place: int, before: bytes, gap: int, after: bytes) -> None:
-        """`place`: index of `content-length` in the headers; `gap`: offset of the end of its digits in the head."""
+        """`place`: index of `content-length` in the headers. Its digits stand between `before` and `after`."""
         self._scope = scope
         self._headers: Headers = scope["headers"]
         self._place = place
@@ -128,7 +128,7 @@ class KnownHead:
 
     @classmethod
     def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
-        """Build it from a head's bytes and its parsed scope; None unless there is exactly one plain content-length."""
+        """Build it from a head's bytes and parsed scope; None unless the head has exactly one plain content-length."""
         places = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
         found = _LENGTH.search(head)
         if found is None or len(places) != 1 or scope["headers"][places[0]][1] != found[1]:
@@ -138,8 +138,8 @@ class KnownHead:
         return cls(own, places[0], head[:start], end, head[end:])
 
     def length_in(self, data: bytes) -> bytes | None:
-        """Return the digits of the length if the data begins with this head; None otherwise. The number of digits must
-        be the same, so that the size of all headers stays the same."""
+        """Return the digits of the content-length if the data begins with this head, else None. Their number must be
+        the same, so that the head's size, which was checked, stays the same."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
         digits = data[len(self._before) : self._gap]
@@ -153,16 +153,16 @@ class KnownHead:
 
 
 class StrictProtocol(HttpToolsProtocol):
-    """Server protocol with the deadlines and limits that the module describes.
+    """Server protocol with the deadlines and limits that the module docstring lists.
 
-    A request that offers another protocol is served as an ordinary request. The parser stops after its headers and
-    would read its body as further requests. Therefore the head is parsed again without the offer.
+    Steno serves a request with `Upgrade` as an ordinary request. The parser stops after the headers of such a request,
+    and would parse its body as further requests. So Steno removes the `Upgrade` header and parses the head again.
     """
 
     header_seconds: ClassVar[float]
     stall_seconds: ClassVar[float]
     head_bytes: ClassVar[int]
-    """Maximum bytes without an event of the parser, such as an unfinished request line and headers."""
+    """Maximum bytes without a parser event: of a request line with headers, of trailers, or of chunk extensions."""
     most_connections: ClassVar[int]
     idle: ClassVar[Idle]
     _rests = False
@@ -184,15 +184,15 @@ class StrictProtocol(HttpToolsProtocol):
     _known: KnownHead | None = None
     """Latest head, if it arrived in one piece."""
     _owed = 0
-    """Number of missing bytes of a body that bypasses the parser, because the head was recognised."""
+    """Missing bytes of a body whose head was recognised. Steno reads such a body without the parser."""
     _offers = False
-    """True if the latest headers offer another protocol."""
+    """True if the latest headers ask for an upgrade to another protocol."""
     _shakes_hands = False
-    """True if the latest headers offer a WebSocket. Only a GET request can."""
+    """True if the latest request is a GET that asks for a WebSocket."""
     _served: Cycle | None = None
     """Request that is being answered, or was answered last."""
     _refusal: StenoError | None = None
-    """Error that answers an unreadable request, after the answers to earlier requests. Nothing more is read."""
+    """Error for an unreadable request, sent after the answers to earlier requests. Steno then reads no more bytes."""
     _closing = False
     """True once nothing more is read or written."""
 
@@ -235,18 +235,18 @@ class StrictProtocol(HttpToolsProtocol):
             self._feed_in_pieces()
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Parse a complete head by itself, so that it is recognised the next time. Return the bytes after it."""
+        """If the data begins with a complete head, parse it and keep it for recognition. Return the unparsed bytes."""
         end = data.find(END_OF_HEAD, 0, PIECE_BYTES) + len(END_OF_HEAD)
         if end < len(END_OF_HEAD):
             return data
         self._feed_piece(data[:end])
-        # Two events, the beginning and the end of the headers: the data is exactly one head.
+        # Exactly two events, the beginning and the end of the headers: the data is one whole head.
         if self._steps == 2 and self._in_body and self.cycle.keep_alive and not self.cycle.waiting_for_100_continue:
             self._known = KnownHead.of(data[:end], {**self.cycle.scope, CONNECTION: None})
         return data[end:]
 
     def _feed_owed(self, data: bytes) -> bytes:
-        """Take the missing part of the body from the data. Return the bytes after it."""
+        """Move the missing bytes of the body from the data to the request. Return the remaining bytes."""
         body = data[: self._owed]
         self._owed -= len(body)
         self.on_body(body)
@@ -299,7 +299,7 @@ class StrictProtocol(HttpToolsProtocol):
                 return
 
     def _head_without_offer(self) -> bytes:
-        """Build the request's head without the offer, so that the parser frames the body as usual."""
+        """Return the request's head without its `Upgrade` header, so that the parser reads the body as usual."""
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
             kept = value
@@ -373,7 +373,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._begin_cycle()
 
     def _begin_cycle(self) -> None:
-        """Begin a request. This replaces uvicorn's code, because uvicorn creates its own cycle."""
+        """Begin a request. uvicorn's code would create its own cycle in place of Steno's `Cycle`."""
         version, scope = self.parser.get_http_version(), cast("dict[str, Any]", self.scope)
         target = httptools.parse_url(self.url)
         path = target.path.decode("ascii")
@@ -398,7 +398,7 @@ class StrictProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def on_response_complete(self) -> None:
-        """Continue after an answer. uvicorn's method would set a timer for each idle connection."""
+        """Start the next request, or wait for one. uvicorn's method would set a timer for each connection."""
         self.server_state.total_requests += 1
         if self._served is not None:  # Breaks the reference cycle of request and scope.
             self._served.scope.pop(CONNECTION, None)  # type: ignore[misc] # Steno's own key

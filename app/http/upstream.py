@@ -39,7 +39,7 @@ MOST_IDLE = 100
 SURPLUS_SECONDS = 1.0
 """Seconds until an idle connection above `MOST_IDLE` is closed. Under load, it is reused sooner."""
 STALE_SECONDS = 1.0
-"""Seconds after which a request that fails on a reused connection is not repeated: it may have been processed."""
+"""Steno repeats a request that failed on a reused connection only within these seconds; else it might run twice."""
 HEAD_START = 0.25
 """Seconds until the next address is tried in parallel (RFC 8305)."""
 
@@ -54,9 +54,9 @@ class WholeAnswer(Struct, frozen=True):
 
 
 async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) -> bool:
-    """Append chunks to `body`. Return False if it exceeds `most` bytes; the remaining chunks are then not read.
+    """Append chunks to `body`. If it exceeds `most` bytes, return False and leave the remaining chunks unread.
 
-    Raises the upstream errors; `body` then holds the bytes received before.
+    If the chunks raise an `Upstream...` error, `body` has the bytes received before.
     """
     async for chunk in chunks:
         body += chunk
@@ -72,7 +72,7 @@ class Upstream:
     """Client of a provider over HTTP/1.1. It ignores proxy settings of the environment, follows no redirects, and does
     not use HTTP/2, where a closed connection would end many streams.
 
-    `key`: builds the headers with the operator's key for a target; the client's headers are then limited to a list.
+    `key`: returns the headers with the operator's key for a target; only listed headers of the client are then sent.
     `instance`: name of this Steno, sent as a hop. `withheld`: header that is never sent. `keeps_version`: returns True
     for a target whose version replaces the version in the base URL.
     """
@@ -113,7 +113,7 @@ class Upstream:
     ) -> AsyncIterator[UpstreamExchange]:
         """Make a call of Steno's own, and yield its exchange. `seconds`: timeout for the whole block.
 
-        Raises the upstream errors. A block that takes too long to read the answer raises `UpstreamTimedOut`.
+        Raises `Upstream...` errors. A block that takes too long to read the answer raises `UpstreamTimedOut`.
         """
         try:
             async with asyncio.timeout(seconds):  # A slow stream of single bytes would not reach the other timeouts.
@@ -126,7 +126,7 @@ class Upstream:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
-        """Send a GET, or a POST if there is a body, and return the whole answer. Raises the upstream errors."""
+        """Send a GET, or a POST if there is a body, and return the whole answer. Raises `Upstream...` errors."""
         whole = bytearray()
         async with self.call(target, body, headers, seconds, b"POST" if body else b"GET") as answer:
             if not await read_into(whole, answer, LARGEST_OWN_ANSWER):
@@ -142,8 +142,8 @@ class Upstream:
         return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. A target that keeps its
-        version is appended to the base URL's path without the version. Other paths stay the same."""
+        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. If a target keeps its
+        version, the base URL's path loses its version and precedes the target. Other paths stay the same."""
         path, question_mark, query = target.partition(b"?")
         if self._keeps_version(target):
             path = _VERSION.sub(b"", self._path) + path
@@ -168,10 +168,10 @@ class Pool:
         self._is_closed = False
 
     async def exchange(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> UpstreamExchange:
-        """Send a request, and return once the answer's headers have arrived. Raises the upstream errors.
+        """Send a request, and return once the answer's headers have arrived. Raises `Upstream...` errors.
 
-        If the connection closes before any byte of the answer, a request without a streamed body may be sent once more:
-        if the connection was reused and closed within `STALE_SECONDS`, or if the method is safe (GET, HEAD, OPTIONS).
+        If the connection closes before any byte of the answer, Steno may send a request without a streamed body once
+        more: if the connection was reused and closed within `STALE_SECONDS`, or for a safe method (GET, HEAD, OPTIONS).
         """
         written, to_head = head.before(content), head.asks_head_alone
         replayable = isinstance(content, bytes)
