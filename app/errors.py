@@ -28,7 +28,7 @@
       UpstreamDisconnected    502  upstream_disconnected
       UpstreamUnreadable      502  upstream_unreadable
 
-A provider's error answer is relayed, and never becomes a StenoError. A failed summary is a value, not an error.
+Steno relays a provider's error answer, and raises no StenoError for it. A failed summary raises no StenoError either.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class UpstreamUnreachable(StenoError):
 
     def __init__(self, host_and_port: str) -> None:
         self.what = f"No connection to the provider at {host_and_port} could be made."
-        """The failure without a remedy, for callers that name the setting themselves."""
+        """The message without the advice, for callers that give their own advice."""
         super().__init__(
             f"{self.what} Check that it is running, that its base_url in Steno's settings is right, and that Steno's"
             " machine may connect to it; `steno doctor` tries it."

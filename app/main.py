@@ -209,7 +209,7 @@ def sampler_of(
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
-    """Return the operator's prices if set, else the public prices. Never mix them: their currencies may differ."""
+    """Return the look-up of prices: only the operator's, if any are set, because list prices are in US dollars."""
     if settings.prices != ():
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
@@ -300,7 +300,7 @@ def _lifespan(
         gc.collect()
         return_freed_memory()
         gc.freeze()
-        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for under 1 ms. The totals are equal.
+        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for under 1 ms. The sum is the same.
         gc.set_threshold(5_000, 50, 50)
         try:
             yield

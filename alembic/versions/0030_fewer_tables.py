@@ -1,7 +1,7 @@
 """Migrate the tables of release 0.1 to those of this release.
 
-Decrypt the texts that release 0.1 encrypted, and export rows that Steno no longer reads to a file. Both need options of
-`steno migrate`: `steno serve` refuses to start with a database that needs one.
+Decrypt the texts that release 0.1 encrypted, and export rows that Steno no longer reads to a file. Only `steno migrate`
+does this: `steno serve` refuses to start with a database that needs it.
 """
 
 import json
@@ -78,7 +78,7 @@ MARK = "sealed:1:"
 """Beginning of an encrypted text, before the id of its key."""
 NONCE_BYTES = 12
 TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
-"""Columns that may be encrypted, by table: all of them in a row, or none."""
+"""Columns that may be encrypted, by table. A row has either all of them encrypted, or none."""
 LISTS = ("exact_values", "rules")
 
 
@@ -113,7 +113,7 @@ def decrypted(keys: Mapping[str, bytes], table: str, column: str, row: RowMappin
     stored = row[column]
     if not isinstance(stored, str):
         return stored
-    if stored.startswith(f" {MARK}"):  # A plain text that looked like an encrypted one.
+    if stored.startswith(f" {MARK}"):  # Release 0.1 put a space before a plain text that begins with the mark.
         return stored[1:]
     if not stored.startswith(MARK):
         return stored
@@ -171,7 +171,7 @@ NOW = {
 
 
 def date_chunks() -> None:
-    """Set `used_at` of chunks without one (of the first releases) to now, so that retention applies to them."""
+    """Set the missing `used_at` of chunks of the first releases to now, so that retention applies to them."""
     now = NOW[op.get_bind().dialect.name]
     op.execute(f"UPDATE summary_chunks SET used_at = {now} WHERE used_at IS NULL")  # noqa: S608 - a constant
 
@@ -214,7 +214,7 @@ KEEP_RULES = text("UPDATE summary_chunks SET user_words = :said WHERE tenant = :
 
 
 def keep_rules_as_user_words(connection: Connection) -> None:
-    """Convert `rules` to `user_words`, oldest first and without turns: rules were listed newest first."""
+    """Convert `rules` to `user_words` without turns. Reverse the order: rules are newest first, words oldest first."""
     op.add_column("summary_chunks", Column("user_words", JSON, nullable=False, server_default="[]"))
     op.add_column("summary_chunks", Column("user_words_tokens", COUNT, nullable=False, server_default="0"))
     found = connection.execute(FIRST_RULES, {"rows": ROWS}).all()
@@ -279,7 +279,7 @@ def convert(connection: Connection, tenant: str, id_: str, last_message: str | N
     said = [row for row in messages.values() if row.position >= 0]
     if not said:
         return
-    # The last message of the latest request, or if it was not stored, the last stored one.
+    # The last message of the latest request, or if it was not stored, the last stored message.
     end = messages.get(last_message) or max(said, key=newest)
     instructions = [row for row in messages.values() if row.position == -1]
     leading = path(messages, max(instructions, key=newest)) if instructions else []

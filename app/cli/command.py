@@ -24,7 +24,7 @@ WindowOption = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Contex
 
 
 def commands(**options: Any) -> typer.Typer:
-    """Return an application for one command or a group of commands. `main` calls the application."""
+    """Return a typer application, to which a module adds its commands. `main.Commands` looks them up there."""
     return typer.Typer(add_completion=False, rich_markup_mode="markdown", **options)
 
 

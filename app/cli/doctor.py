@@ -1,6 +1,6 @@
-"""`steno doctor`, `steno models` and `steno plan`: report what the settings lead to, without a running Steno.
+"""`steno doctor`, `steno models` and `steno plan`: report on the settings, without a running Steno.
 
-They call providers only for their lists of models.
+The commands send no request to a provider except for its list of models.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def verdict(found: Iterable[Finding]) -> str:
 
 
 async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
-    """Report on providers and windows, and on the database. `no_database`: leave the database out."""
+    """Return findings about providers, windows and, without `no_database`, the database."""
     store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
     async with opened(settings, store) as providers:
         asked = [(provider, *await ask_for_models(provider)) for provider in providers.all]
@@ -142,7 +142,7 @@ async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
 
 
 def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
-    """Yield a warning for each window larger than the provider's own value, and one if windows are guesses."""
+    """Yield a warning for each window larger than the provider's value, and a warning if windows are guesses."""
     at = suffix(provider)
     windows = {name: provider.windows.window_of(name) for name in provider.windows.names(provider.windows.limits)}
     for name, window in windows.items():

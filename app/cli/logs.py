@@ -68,7 +68,7 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
 
 
 def _without_words(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Remove error messages and values of calls from a library's log line, because they may quote messages."""
+    """Remove error messages and arguments from a library's log line: they may quote messages of conversations."""
     first, *rest = str(event["event"]).splitlines() or [""]
     if event["logger"] == "asyncio":
         first = first.partition("(")[0]
@@ -78,7 +78,7 @@ def _without_words(_logger: object, _method: str, event: structlog.typing.EventD
 
 
 def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Show an error as its kind and its place in the code, because its text may quote a message."""
+    """Replace an error by its class and traceback, because the error's text may quote messages of conversations."""
     error = event.pop("exc_info", None)
     error = sys.exc_info() if error is True else error
     error = error[1] if isinstance(error, tuple) else error
@@ -93,7 +93,7 @@ def _without_empty(_logger: object, _method: str, event: structlog.typing.EventD
 
 
 def _places(error: BaseException) -> Iterator[str]:
-    """Yield the traceback and kind of an error, after those of its cause."""
+    """Yield the traceback and the class of an error's cause, and then those of the error."""
     origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if origin is not None:
         yield from _places(origin)
@@ -105,7 +105,7 @@ def _places(error: BaseException) -> Iterator[str]:
 
 
 def _unexpected(record: logging.LogRecord) -> bool:
-    """Return False for the server's traceback of a broken answer or a failed start: Steno has reported it already."""
+    """Return False for uvicorn's traceback of a broken answer or a failed start, which Steno has logged already."""
     if record.exc_info and isinstance(record.exc_info[1], AbortedAnswer):
         return False
     # Starlette passes a failed start to the server as text, whose last line names the error.

@@ -134,7 +134,7 @@ def _run(command: Sequence[str], flags: Mapping[str, Any], window: int | None, *
         if simulated:
             window = window or SIMULATED_WINDOW
             at = {"base_url": stack.enter_context(_simulated(window))}
-            # The inspector shows the messages: scripted ones are not private. A scripted provider has no prices.
+            # Scripted messages are not private, so the inspector may show them. A scripted provider has no prices.
             flags = {**flags, "upstream": at, "storage": {"url": "memory", "messages": True, **flags["storage"]}}
             settings = settings_of(flags, {}).model_copy(update={"prices": None, "upstreams": {}})
         else:
@@ -217,8 +217,8 @@ def _simulated(window: int) -> Iterator[str]:
 
 @contextmanager
 def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord]]]:
-    """Send Steno's log to a file that only its owner can read. Yield its path, and a growing list of its warnings and
-    errors. The file is removed at the end if the list is empty."""
+    """Send Steno's log to a file that only its owner can read. Yield the file's path, and a growing list of warnings
+    and errors. Remove the file at the end if the list is empty."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
     warnings: list[logging.LogRecord] = []
     collecting = logging.Handler(logging.WARNING)
@@ -236,8 +236,8 @@ def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord
 
 @contextmanager
 def _serving(settings: Settings, records: list[UsageRecord], log: Path) -> Iterator[str]:
-    """Run Steno, and yield its URL. Its usage records are appended to `records`. Raises `ConfigurationError` or
-    `StoreError` if Steno cannot start."""
+    """Run Steno, and yield its URL. Append its usage records to `records`. Raises `ConfigurationError` or `StoreError`
+    if Steno cannot start."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         listener = bind(HOST, settings.server.port)[0]
@@ -263,8 +263,8 @@ def _serving(settings: Settings, records: list[UsageRecord], log: Path) -> Itera
 
 
 def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command with the terminal and the signals that it would get from the shell. Return its exit status,
-    negative if a signal ended it. Raises `OSError` if it cannot start."""
+    """Run a command in the foreground, and pass on signals that the terminal does not send to it. Return its exit
+    status, negative if a signal ended it. Raises `OSError` if it cannot start."""
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -334,8 +334,8 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
 
 
 def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the command with arguments for Codex, which reads no variables. Its provider is named Steno: for OpenAI's,
-    it would first try a WebSocket, which Steno refuses. Without OPENAI_API_KEY, Codex sends its login."""
+    """Return the command with arguments for Codex, which reads no variables. They define a provider `steno`, because
+    for OpenAI Codex first tries a WebSocket, which Steno refuses. Without OPENAI_API_KEY, Codex sends its login."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]

@@ -43,7 +43,7 @@ from app.telemetry.metrics import FOLDER
 log = structlog.get_logger("steno")
 
 SPARE_FILES = 200
-"""Number of open files besides connections: the database, logs, and connections above the limit."""
+"""Number of open files in addition to the connections: the database, logs, and connections above the limit."""
 LET_IN = 0.2
 """Maximum share of `server.drain_seconds` in which a stopping process still accepts new requests."""
 QUIET_SECONDS = 0.25
@@ -56,7 +56,7 @@ SPREADS = sys.platform == "linux"
 socket. With a shared socket, one process would accept most connections of a burst."""
 
 NEARBY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
-"""Addresses at which this machine reaches a server, by the listening address that stands for all addresses."""
+"""Addresses at which this machine reaches a server that listens at all addresses, by the wildcard address."""
 
 cli = commands()
 
@@ -166,7 +166,7 @@ class Server(uvicorn.Server):
         self._services: Services = app.state.services
         self._operators_config = _config_of(arguments.settings, app.operators_entry)
         self._operators_state = ServerState()
-        """Connections of the operator's listener. They do not count with the connections of callers."""
+        """Connections of the operator's listener. They do not count towards the limit of callers' connections."""
         self._operators_state.tasks = self.server_state.tasks
 
     def run_until_stopped(self) -> str | None:
@@ -235,8 +235,8 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _let_in(self) -> None:
-        """Serve new requests until none arrive. A load balancer needs seconds to notice that this process stops, and
-        cannot repeat requests that it sends to a closed listener."""
+        """Serve new requests until no more arrive. A load balancer needs seconds to notice that this process stops. It
+        cannot repeat requests that it has sent to a closed listener."""
         state, began, seconds = self.server_state, time.monotonic(), self._arguments.settings.server.drain_seconds
         while time.monotonic() < began + seconds * LET_IN:
             seen = state.total_requests, set(state.connections)
@@ -320,7 +320,7 @@ class Supervisor(Multiprocess):
     handle_ttin = handle_ttou = lambda _: None
 
     def init_processes(self) -> None:
-        """Start the first worker, and the other workers once the first one serves."""
+        """Start the first worker. When it serves, start the other workers."""
         self.workers.append(first := self._begin())
         while first.process.is_alive() and not self.should_exit.is_set():
             if first.wait_until_ready(timeout=1.0):
@@ -361,8 +361,8 @@ def host_and_port(named: str) -> tuple[str, int]:
 
 
 def bind_all(server: ServerSettings) -> tuple[list[socket.socket], list[socket.socket]]:
-    """Bind and return the sockets for callers, and those for `server.admin` if it is set. Raises `OSError`; its
-    `filename` is `server.admin` if that address failed."""
+    """Bind and return the sockets for callers, and the sockets for `server.admin` if it is set. Raises `OSError`, with
+    `server.admin` as `filename` if the error is about that address."""
     callers = bind(server.host, server.port)
     if server.admin is None:
         return callers, []
@@ -390,7 +390,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def share_addresses(sockets: Iterable[socket.socket]) -> None:
-    """Let further sockets bind to these addresses. `bind` does not, because it might share another program's port."""
+    """Let further sockets bind to these addresses. `bind` does not: Steno might then share another program's port."""
     for each in sockets:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
@@ -434,8 +434,8 @@ def cannot_listen(settings: Settings, error: OSError) -> str:
 
 
 def banner(settings: Settings, url: str, database: str, password: str | None = None, admin: str | None = None) -> str:
-    """Return the start message. `url`: scheme, host and port; `admin`: those of the operator's listener; `password`:
-    inspector password, if it was generated for this run."""
+    """Return the start message. `url` and `admin`: scheme, host and port for callers and for the operator. `password`:
+    the inspector's, if it was generated for this run."""
     rows = [
         ("OpenAI's clients", f"OPENAI_BASE_URL={url}/v1"),
         ("Anthropic's", f"ANTHROPIC_BASE_URL={url}"),  # Anthropic's SDKs add /v1 themselves.

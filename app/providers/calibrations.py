@@ -1,4 +1,4 @@
-"""Calibrations of estimates. A process uses a sample at once, and shares it with other replicas within seconds."""
+"""Calibrations of token estimates. A process uses a sample at once, and other replicas use it within seconds."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""A calibration with this many samples learns from at most one a second: each takes up to half a millisecond."""
+"""A calibration with this many samples learns from one sample a second: a sample takes up to half a millisecond."""
 PAUSE_SECONDS = 1.0
 
 
 class Calibrations:
     """Calibrations of all upstreams' models.
 
-    Their samples have a queue of their own, because the store's write-behind queue merges and erases rows by
-    conversation.
+    Samples do not use the store's write-behind queue, because it merges and erases rows by conversation.
     """
 
     def __init__(self, store: Store) -> None:
@@ -56,9 +55,9 @@ class Calibrations:
         self._rests: dict[CalibrationKey, float] = {}
         """Monotonic times until which samples are ignored."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
-        """Why the latest sample was rejected; None if it was not."""
+        """Why the latest sample was rejected; None if it was accepted."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
-        """Samples that are not stored yet, those of a flush under way included."""
+        """Samples that are not stored yet, including samples that a flush is storing."""
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._refreshed_at: float | None = None
@@ -75,7 +74,7 @@ class Calibrations:
         return monotonic() >= self._rests.get(key, 0.0) and len(key.model) <= LONGEST_MODEL
 
     def learn(self, key: CalibrationKey, sample: Sample) -> None:
-        """Learn from a sample, without waiting. It has effect at once, and is stored within about a second."""
+        """Learn from a sample at once, and store the sample within about a second."""
         if not self.is_due(key):
             return
         before = self.of(key)

@@ -39,7 +39,7 @@ PRICES_REMEMBERED = 1_000
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
-"""Usual life of an unused prompt in a provider's cache: by default, and if the client pays for a longer life."""
+"""Time for which providers usually cache an unused prompt: by default, and if the client pays for a longer time."""
 
 
 class _Latest(Struct, frozen=True):
@@ -79,7 +79,7 @@ class Ledger:
         return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
-        """Whether the provider's cache still has most of the conversation's last prompt. False if no answer that this
+        """Whether the provider probably still caches the conversation's last prompt. False if no answer that this
         process received reported cached tokens."""
         latest = self._sent.get((tenant, conversation_id, model))
         return latest is not None and latest.sent.caches and self._is_recent(latest)
@@ -126,7 +126,7 @@ class Ledger:
         """Estimate the usage of the client's unchanged request. Remember this call for the next estimate."""
         latest = self._sent.get(of)
         if latest is not None and (latest.messages >= len(chain.digests) or chain[latest.messages] != latest.end):
-            latest = None  # Its history is not a beginning of this history: another branch, or edited.
+            latest = None  # The earlier history is not a prefix of this one: it is another branch, or was edited.
         before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
         whole = uncompacted_usage(tokens, sizes, before, recent=recent)
         if (sent := earlier_request(tokens, whole, sizes, before)) is not None:

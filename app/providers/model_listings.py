@@ -87,7 +87,7 @@ CONTEXT_NAMES = (
 INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens", "inputTokenLimit")
 OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionTokens", "outputTokenLimit")
 HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
-"""Members of an entry that may be objects with the members named above."""
+"""Members of an entry that may be objects, which contain the members named above."""
 LITELLM_CREATED = 1_677_610_602
 """Value of `created` that LiteLLM gives every model."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
@@ -139,7 +139,7 @@ ListingOutcome = ModelListing | ListingRefused | StenoError
 
 
 class ModelListings:
-    """Listings of one provider. Decides when to ask, and with whose key."""
+    """Listings of one provider. Decides when Steno asks the provider, and with whose key."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class ModelListings:
     async def wait_for_first(self, headers: Headers) -> None:
         """Wait at most a second for the first listing.
 
-        `headers` are the client's. If the provider wants a key, Steno sends their credentials, and does not store them.
+        If the provider wants a key, Steno sends the credentials in the client's `headers`, and does not store them.
         """
         is_due = self._wants_key and self._clock() >= self._due
         if is_due and (credentials := [(name, value) for name, value in headers if name in ASKED_WITH]):
@@ -189,7 +189,7 @@ class ModelListings:
                 await asyncio.wait({self._asking}, timeout=left)
 
     async def fetch(self, headers: Headers = (), *, is_client_key: bool = False) -> ListingOutcome:
-        """Ask the provider now. No tenant sees the names that a client's key lists."""
+        """Ask the provider now. Names that it lists to a client's key do not become `open_names`."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 listing = await self._reader.read(headers)
@@ -362,7 +362,7 @@ def announced(entry: Entry) -> Window | None:
     most_input = next((number for each in objects if (number := _number(each, INPUT_NAMES))), None)
     most_output = next((number for each in objects if (number := _number(each, OUTPUT_NAMES, least=1))), None)
     if not contexts and most_input and not most_output:
-        most_output = _number(entry, ("max_tokens",), least=1)  # Other providers give the window this name.
+        most_output = _number(entry, ("max_tokens",), least=1)  # Other providers call the window `max_tokens`.
     context = min(contexts, default=most_input)
     if context is None:
         return None
@@ -405,7 +405,7 @@ def _window(context: int | None, note: str | None = None) -> Window | None:
 
 
 def _entries(content: object, member: str) -> list[dict[str, Any]]:
-    """Return the first objects of the list. The provider Together sends a list without an object around it."""
+    """Return the objects of the list, at most `MOST_ENTRIES`. Together's list has no object around it."""
     listed = content.get(member) if isinstance(content, dict) else content
     return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
 
@@ -432,7 +432,7 @@ def _name(entry: Entry, member: str) -> str | None:
 
 
 def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:
-    """Return the first plausible number in these members that is not below `least`."""
+    """Return the first plausible number of at least `least` in these members."""
     numbers = (_plausible(entry.get(name)) for name in names)
     return next((number for number in numbers if number is not None and number >= least), None)
 

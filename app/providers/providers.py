@@ -23,7 +23,7 @@ log = structlog.get_logger("steno.upstreams")
 LEARNT_SECONDS = 24 * 3600.0
 """Time for which Steno remembers a model's refusals, and how its streams report usage."""
 UNSPOKEN_SECONDS = 3600.0
-"""Time for which Steno remembers that a format's path is missing. The server's next release may have it."""
+"""Time for which Steno remembers that a provider lacks a format's path. A new release of its server may add it."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Largest request in bytes, by the end of the host's name, for hosts with lower limits than the models' vendors."""
@@ -102,7 +102,7 @@ class Provider:
         self._unspoken.learn(tenant, format_, True)
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
-        """Return the format of summary calls for a conversation in format `own`: the same if the provider speaks it."""
+        """Return the format of summary calls: the conversation's format `own` if the provider speaks it."""
         able = [each for each in self.formats if self.may_speak(each.name, tenant)]
         return own if own in able else next(iter(able), own)
 
@@ -127,7 +127,7 @@ class Providers:
     def of(self, model: str | None, format_: str | None, tenant: str, named: str | None = None) -> Provider:
         """Return the provider of a request: the upstream `named` in the base URL, or one chosen by model and format.
 
-        `model` is None if it is unknown, `format_` if the path belongs to no format. Raises `UnknownUpstream` and
+        `model` is None if unknown. `format_` is None if the path belongs to no format. Raises `UnknownUpstream` and
         `FormatNotSpoken`.
         """
         if named is not None or format_ is None:
@@ -175,7 +175,7 @@ class Providers:
         return found
 
     async def start(self) -> None:
-        """Start to ask the providers for their windows, and load the calibrations."""
+        """Load the calibrations, and start to ask the providers for their windows."""
         for provider in self.all:
             provider.windows.start()
         await self.calibrations.start()

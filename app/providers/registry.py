@@ -112,8 +112,8 @@ def list_prices() -> Mapping[str, ListedModel]:
 def tariff(asked: str, answered: str = "") -> Tariff | None:
     """Return the list prices of the model that answered, or if they are unknown, of the requested model.
 
-    An answer does not name the host. If the requested name does, and the host has its own prices for the model, return
-    the host's prices.
+    But if the requested name contains a host with its own prices for the model, return these prices: the model's name
+    in the answer does not contain the host.
     """
     by_asked, by_answered = _priced(asked), _priced(answered)
     if by_answered is None or (by_asked and _is_of_host(by_asked[1]) and _bare(asked) == _bare(answered)):
@@ -159,9 +159,9 @@ def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
 
 
 def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """Return the entry for the name without provider and vendor, or also without date and tag, and the entry's name.
+    """Return the entry for the model, and the entry's name, which may lack the provider, vendor, date and tag.
 
-    No other part is removed: `-pro` and `-mini` are other models, and so are fine-tuned models.
+    No other part may be missing: `-pro` and `-mini` are other models, and so are fine-tuned models.
     """
     whole = _whole_names(model)
     return _first([*whole, *[_RELEASE.sub("", each) for each in whole]], table)

@@ -1,11 +1,11 @@
-"""Context windows: configured, or else announced at /v1/models, learnt from a refusal, bundled, or guessed.
+"""Context windows of models: from the settings, or else from /v1/models, a refusal, the bundled registry, or a guess.
 
-1. A learnt limit lowers a configured or announced window and never raises it. It replaces a bundled or guessed window.
-2. A learnt limit is kept for a day, for each provider, model and tenant, and stored for the other replicas. It applies
-   to the tenant that learnt it, and to all tenants if a second tenant has learnt about the same limit.
-3. Only tenants that the provider has answered can confirm a limit, because keys can be made up.
-4. A limit is ignored if the provider answered a larger prompt within a day, of this tenant or of two others. A limit
-   below half of the configured window is ignored, unless it was measured (see `Windows.learn`).
+1. A limit that a refusal names lowers a configured or announced window, and replaces a bundled or guessed window.
+2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. It
+   applies to the refused tenant, and to all tenants if a second tenant was refused with a similar limit (`CLOSE`).
+3. Only tenants that the provider has answered can confirm a limit, because a client can invent keys.
+4. Steno ignores a limit if the provider answered a larger prompt within a day: one of this tenant, or those of two
+   others. It ignores a limit below half of the configured window, unless the limit was measured (`Windows.learn`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
 """Time between two reads of other replicas' limits."""
 LEAST_OF_CONFIGURED = 0.5
-"""No refusal lowers a configured window to less than this share of it."""
+"""Smallest limit that a refusal may set, as a share of the configured window."""
 MOST_LEARNT = 10_000
 """Most limits that are read from the database."""
 MOST_CACHED = 4_096
@@ -50,7 +50,7 @@ FINE_TUNE = "ft:"
 
 
 class Windows:
-    """The windows of one upstream's models. `window_of` answers from memory. Other work runs in the background."""
+    """The windows of one upstream's models. `window_of` reads memory only: the memory is filled in the background."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Windows:
         """Tenants and models whose limits are in the database."""
 
     def start(self) -> None:
-        """Read the registry. In the background, ask the provider without credentials, and read the learnt limits."""
+        """Load the registry. In the background, ask the provider for its models, and load the stored limits."""
         bundled()
         self._tasks.start(self._share(), "windows")
         self.listings.start()
@@ -118,8 +118,8 @@ class Windows:
             await self.listings.wait_for_first(headers)
 
     def names(self, used: Iterable[str] = ()) -> list[str]:
-        """Return these names, and the names that the settings or the provider list, without fine-tunes: other tenants'
-        fine-tunes would reveal their users."""
+        """Return the names in `used`, in the settings and in the provider's list. Omit the list's fine-tuned models,
+        because their names may reveal other tenants."""
         configured = (entry.match for entry in self._models if not set(entry.match) & set("*?["))
         listed = (name for name in self.listings.open_names if not name.startswith(FINE_TUNE))
         return sorted({*used, *configured, *listed})
@@ -150,10 +150,10 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        """Keep the limit of a refusal for a day, or a smaller limit that the tenant has learnt before.
+        """Store the limit of a refusal for a day, or the tenant's stored limit again if it is smaller.
 
-        `output` is the output cap of the refused request. A smaller limit probably limits the output, and is ignored.
-        `is_measured`: the limit is the size of a prompt plus its answer, or the provider answered a smaller prompt.
+        `output` is the output cap of the refused request. A limit below the cap is probably about the output, and is
+        ignored. `is_measured`: the limit is the size of a prompt plus its answer, or a smaller prompt was answered.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
         if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:
@@ -183,7 +183,7 @@ class Windows:
             self._tasks.start(self._store_limit(tenant, name, learnt), "windows")
 
     def add_answered(self, tenant: str) -> None:
-        """Record that the provider answered the tenant. Its limits may now confirm other tenants' limits."""
+        """Record that the provider answered the tenant. The tenant's limits may now confirm other tenants' limits."""
         is_new = tenant not in self.answered_tenants
         self.answered_tenants.keep(tenant, None)
         if is_new:
@@ -192,7 +192,7 @@ class Windows:
                     self._tasks.start(self._store_limit(tenant, name, limit), "windows")
 
     def add_prompt(self, tenant: str, model: str, tokens: int, asked: int | None = None) -> None:
-        """Record an answered prompt, in the provider's tokens. Forget a smaller limit of the tenant."""
+        """Record the size of an answered prompt, in the provider's tokens. Forget the tenant's limit if it is less."""
         name = _limit_key(model, asked)
         if len(name) > LONGEST_MODEL:
             return
@@ -206,7 +206,7 @@ class Windows:
 
     async def load(self) -> None:
         """Load the limits of all replicas. Raises `StoreUnavailable`."""
-        # Limits that are stored during the read may be missing in the rows.
+        # The rows may lack limits that are stored during the read: `gone` does not contain these.
         gone = set(self._stored)
         for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):
             key = row.tenant, row.model
@@ -222,7 +222,7 @@ class Windows:
             self._drop(*key)
 
     def _most_answered(self, tenant: str, name: str) -> int:
-        """Return the tokens of the largest answered prompt, of this tenant or confirmed by two tenants."""
+        """Return the tokens of the largest answered prompt: the tenant's own, or one that two tenants confirm."""
         return max(self._prompts.own(tenant, name) or 0, *self._prompts.confirmed(name), 0)
 
     async def _share(self) -> None:
@@ -258,7 +258,7 @@ def bundled_window(model: str) -> Window | None:
 
 
 def complete(announced: Window, known: Window | None) -> Window:
-    """Add the bundled bounds to an announced window of about the same size. Many lists have only the context."""
+    """Add bundled limits of input and output to an announced window of about the same size, if it has none."""
     if known is None or abs(known.context - announced.context) > CLOSE * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None
@@ -271,7 +271,7 @@ def complete(announced: Window, known: Window | None) -> Window:
 def lower(window: Window, limit: int) -> Window:
     """Return the window lowered to a learnt limit."""
     if limit == window.max_input:
-        return window  # The refusal named the known maximum of the prompt.
+        return window  # Steno already knows this limit.
     if window.source in ("config", "provider") and limit >= (window.max_input or window.context):
         return window
     return Window(

@@ -1,6 +1,6 @@
 """Bounded memory: maps with a maximum number of entries, and caches of conversations' data with a maximum of bytes.
 
-All caches together have one bound. If it is exceeded, their least recently kept or used entries are pushed out. So no
+All caches together have one bound. Above the bound, the least recently stored or used entries are pushed out. So no
 setting has to divide the memory among the caches.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 MOST_REMEMBERED = 10_000
-"""Usual bound of a map whose entries are small and may be pushed out at any time."""
+"""Usual bound of a map with small entries."""
 REMINDER_SECONDS = 60.0
 MOST_REPEATED = 1_000
 MOST_OF_ONE = 100
@@ -32,8 +32,8 @@ CACHE_BYTES = 128_000_000
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in the caches' tables."""
 MOST_AT_ONCE = 256
-"""Most entries that one `keep` pushes out. This takes a millisecond, in which all threads wait. The next `keep` pushes
-out more."""
+"""Most entries that one `keep` pushes out, because all other threads wait for it, about a millisecond. The next `keep`
+pushes out more."""
 
 # PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -43,10 +43,10 @@ V = TypeVar("V")
 
 
 class BoundedMap(OrderedDict[K, V]):
-    """Map that pushes out the least recently kept or used entry; `get` does not count as use. Not thread-safe."""
+    """Map that pushes out the least recently stored or used entry if it is full. Not thread-safe."""
 
     def __init__(self, most: int, pushed_out: Callable[[K, V], object] | None = None) -> None:
-        """Hold at most `most` entries. `pushed_out` is called with pushed-out entries, but not with removed entries."""
+        """Store at most `most` entries. `pushed_out` is called with each entry that is pushed out, not removed."""
         super().__init__()
         self._most = most
         self._pushed_out = pushed_out
@@ -74,11 +74,11 @@ class HistoryKey(Struct, frozen=True):
     scope: Hashable
     """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of the history's prefixes, the shortest first. No digest covers the last unit, which may be edited."""
+    """Digests of the history's prefixes, the shortest first. The last unit is in no prefix, because it may be edited."""
 
 
 class HistoryMap(Generic[V]):
-    """Latest value for each history and branch. Histories are identified by content, not by conversation id."""
+    """Latest value for each history and branch. The key of a history is its content, not its conversation id."""
 
     def __init__(self) -> None:
         self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)
@@ -103,8 +103,8 @@ class TenantFacts(Generic[K, V]):
     """Facts that tenants learnt from a provider's answers, the latest for each tenant and key. A fact applies to its
     tenant, and to all tenants if a second tenant has learnt the same.
 
-    A client can influence these facts: errors quote the request, and a prompt can be written to be counted wrongly. So
-    facts expire, their number is bounded, and a tenant's new fact pushes out only facts of the same tenant.
+    A client can falsify facts: an error may quote the request, and a prompt can be written so that Steno miscounts it.
+    So facts expire, their number is bounded, and a tenant's new fact pushes out only facts of the same tenant.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class TenantFacts(Generic[K, V]):
     ) -> None:
         """Facts expire after `seconds`.
 
-        `counts` returns whether a tenant's facts may confirm those of other tenants. `agrees(other, value)` returns
-        whether another tenant's value confirms this one.
+        `counts` returns whether a tenant's facts may confirm facts of other tenants. `agrees(other, value)` returns
+        whether another tenant's value `other` confirms `value`.
         """
         self._seconds = seconds
         self._clock = clock
@@ -129,7 +129,7 @@ class TenantFacts(Generic[K, V]):
         self._keys: BoundedMap[str, BoundedMap[K, None]] = BoundedMap(MOST_TENANTS, self._remove)
 
     def learn(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
-        """Store or replace the tenant's fact. `seconds`: the fact's life, if it is not the usual one."""
+        """Store or replace the tenant's fact. It expires after `seconds`, or by default after the map's `seconds`."""
         self.forget(tenant, what)
         keys = self._keys.get(tenant)
         if keys is None:
@@ -146,7 +146,7 @@ class TenantFacts(Generic[K, V]):
     def confirmed(self, what: K) -> list[V]:
         """Return the values that another tenant confirms, the latest first."""
         facts = self._facts.get(what, {})
-        if len(facts) < 2:  # The usual case on a request's way.
+        if len(facts) < 2:  # The usual case, which must be fast.
             return []
         seen = ((tenant, self.own(tenant, what)) for tenant in reversed(facts))
         counting = ((tenant, value) for tenant, value in seen if value is not None and self._counts(tenant))
@@ -188,8 +188,8 @@ class TenantFacts(Generic[K, V]):
 
 
 class LogThrottle:
-    """Throttle of log lines about a repeated event: a line at first, then one a minute with a count, and one at the
-    end."""
+    """Throttle of log lines about a repeated event. It allows a line for the first occurrence, then one line a minute
+    with a count, and one line at the end."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -244,7 +244,7 @@ class Caches:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self.most_bytes = most_bytes
         self.lock = RLock()
-        """Lock for all changes, because an entry that is kept in one cache may push out entries of other caches."""
+        """Lock for all changes, because a new entry of one cache may push out entries of other caches."""
         self.held_bytes = 0
         self.bytes_of: Counter[str] = Counter()
         """Bytes of entries, by the name of their caches."""
@@ -263,7 +263,7 @@ class Caches:
 
 
 class Cache(Generic[K, V]):
-    """Map whose entries may be pushed out at any time, by entries of other caches, too."""
+    """Map whose entries may be pushed out at any time, also by new entries of other caches."""
 
     def __init__(
         self,

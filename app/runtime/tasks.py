@@ -29,7 +29,7 @@ LARGE = 1 << 20
 KEPT = 8 << 20
 """Free bytes at the end of an arena that may stay with the process."""
 ARENAS = 2
-"""Number of arenas: one for the event loop, and one for the worker threads, as usually one of them runs."""
+"""Number of arenas: one for the event loop, and one for the worker threads, of which usually one runs."""
 
 
 class OwnedTasks:
@@ -42,7 +42,7 @@ class OwnedTasks:
         """True once the server is stopping: callers start no new work."""
 
     def stop(self) -> None:
-        """Start the time limit of `drain`. Call it when the server is asked to stop. Open answers are awaited later."""
+        """Start the time limit of `drain`. Call it as soon as the server is asked to stop, before open answers end."""
         self.draining = True
         self._told_at = min(self._told_at, monotonic())
 
@@ -64,7 +64,7 @@ class OwnedTasks:
 
 
 class Work:
-    """Threads that tenants share. At most `at_once` pieces of work of one tenant are in the pool. Others wait."""
+    """Threads that tenants share. At most `at_once` pieces of work of each tenant are in the pool; more pieces wait."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Work:
         self._resting: asyncio.TimerHandle | None = None
 
     async def do(self, tenant: str, work: Callable[[], T]) -> T:
-        """Run `work` in a thread and return its result. If the caller is cancelled, work that has begun goes on."""
+        """Run `work` in a thread and return its result. If the caller is cancelled, work that has begun continues."""
         since = monotonic()
         turns = self._of_tenants.get(tenant)
         if turns is None:
@@ -118,8 +118,8 @@ class Work:
             self._resting = asyncio.get_running_loop().call_later(REST_SECONDS, self._pool.submit, self._afterwards)
 
 
-# glibc keeps freed memory in its arenas, and once a large piece was freed, it allocates larger pieces there, too. So
-# after a few bodies of megabytes a process would keep its maximum size. Without glibc, these functions do nothing.
+# glibc keeps freed memory in its arenas. After a large block is freed, it allocates blocks of that size in arenas, too.
+# So after a few bodies of megabytes a process would keep its maximum size. Without glibc, these functions do nothing.
 
 
 def keep_heap_small() -> None:

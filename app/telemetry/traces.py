@@ -64,7 +64,7 @@ class Tracer:
 
 
 class Span:
-    """One call to a model. No method raises."""
+    """Span of one call to a model. No method raises."""
 
     def __init__(self, span: OtelSpan) -> None:
         self._span = span
@@ -97,7 +97,7 @@ class Span:
         self._failure = kind
 
     def ends(self) -> None:
-        # Only now: after a refusal, a retry may have succeeded.
+        # The failure is not set earlier, because a retry may succeed after a refusal.
         if self._failure is not None:
             self._span.set_attribute("error.type", self._failure)
             self._span.set_status(Status(StatusCode.ERROR))
