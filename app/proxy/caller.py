@@ -6,8 +6,8 @@ Steno identifies a caller by the first of these:
 2. `clients.tenant`: one tenant for all other callers;
 3. the credentials: one tenant for each set of keys, or `anonymous` without keys, if that is allowed.
 
-If an upstream has a key of the operator's, every request needs this header. If `clients.header` is then not set, Steno
-accepts only requests from this machine.
+If an upstream has a key of the operator's, every request needs the header in `clients.header`. If this setting is
+empty, Steno then accepts only requests from this machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         return self.format.window_asked(self.headers)
 
     def allows(self, name: bytes) -> bool:
-        """Read an on/off header; without it, return True. Raises `InvalidRequest` for any other value."""
+        """Return the value of an on/off header; True if it is missing. Raises `InvalidRequest` for other values."""
         given = (self.header(name) or "on").lower()
         if given not in SWITCHES:
             text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {given!r:.100}."
@@ -114,8 +114,8 @@ class Identity(Struct, frozen=True):
 class Authenticator:
     """Identifies callers.
 
-    The header in which a key is sent makes no difference. Several keys together make one tenant, because one of them
-    may be a placeholder that many callers send, such as a key that only the SDK requires.
+    A key means the same tenant in every header. Several keys together mean another tenant than each key alone, because
+    one key may be a placeholder that many callers send, such as a key that only the SDK requires.
     """
 
     digests: Digests
@@ -144,7 +144,7 @@ class Authenticator:
             return Identity(self.digests.person("single", self.tenant), method)
         if not keys:
             return Identity(ANONYMOUS, method)
-        # NUL separates the keys. No header can contain NUL, so NUL is dropped from a query's key.
+        # NUL separates the keys. A header cannot contain NUL, but a key in the query can.
         return Identity(self.digests.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys)), method)
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
@@ -180,7 +180,7 @@ class Authenticator:
             )
 
     def _require_anonymous(self, headers: Headers, peer: str) -> None:
-        """Raise `MissingCredentials` if a caller without a key is not allowed."""
+        """Raise `MissingCredentials` if the settings do not allow this caller without a key."""
         if self.allow_unauthenticated is False:
             raise MissingCredentials(
                 "No API key was sent. Send an Authorization header: server.allow_unauthenticated is false here."

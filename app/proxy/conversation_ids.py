@@ -1,6 +1,6 @@
 """Conversation ids: the client's name for a conversation, or the id of the conversation that the history continues.
 
-JSON holds a name unencoded; headers and paths hold it as percent-encoded UTF-8.
+A name is plain text in JSON, and percent-encoded UTF-8 in headers and paths.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _decode_name = msgspec.json.Decoder(str | None).decode
 def find_name(throttle: LogThrottle, wire: WireRequest, caller: Caller) -> str | None:
     """Return the first valid conversation name in the headers, body or path.
 
-    Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Clients also use the other headers and
-    members for other purposes: Steno ignores invalid names there, and logs them once for each header or member.
+    Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Steno ignores an invalid name elsewhere,
+    because clients also use these headers and members for other purposes. It logs one such name for each of them.
     """
     if not wire.names and caller.conversation is None and not caller.sent_any(_HEADER_SET):
         return None
@@ -142,15 +142,15 @@ class Conversations:
         self._store = store
         self._identity = identity
         self._heads: Cache[bytes, tuple[str, str, int]] = Cache(caches, "heads", lambda *_: HEAD_BYTES)
-        """Tenant, conversation and turn number of each head, by its digest, which differs between tenants."""
+        """Tenant, conversation and turn number of each head, by digest. Digests of different tenants differ."""
         self._tips: Cache[tuple[str, str], int] = Cache(caches, "heads", lambda *_: TIP_BYTES)
         """Turn number of the deepest head, by tenant and conversation."""
 
     async def identify(
         self, tenant: str, name: str | None, conversation: Conversation, heads: Heads | None
     ) -> Recognition:
-        """Return the conversation of a request. `name`: the client's name for it. `heads`: heads by which later
-        requests find it; None for a dry run."""
+        """Return the conversation of a request. `name`: the client's name for the conversation. `heads`: heads by which
+        later requests find the conversation; None for a dry run."""
         if name is not None:
             found = Recognition(name, by_name=True)
         else:

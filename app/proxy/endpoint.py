@@ -59,11 +59,11 @@ FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 """Decision to forward a request unchanged after an internal error."""
 
 
-class tolerated:  # noqa: N801 - a context manager, which as a generator would cost each request 2 % of its time
-    """Log and suppress a fault of Steno's own, because no request may fail that would work without Steno."""
+class tolerated:  # noqa: N801 - a context manager; as a generator it would take 2 % of each request's time
+    """Log and suppress a fault of Steno's own, so that requests that would work without Steno do not fail."""
 
     def __init__(self, event: str, request: ChatRequest, *raised: type[Exception]) -> None:
-        """`raised`: expected errors, which are raised as usual."""
+        """`raised`: expected errors, which are not suppressed."""
         self._event, self._request, self._raised = event, request, raised
 
     def __enter__(self) -> None:
@@ -86,7 +86,7 @@ class ChatEndpoint:
         record, client = scope[REQUEST], ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION))
         exchange = None
         try:
-            caller = self._identify_caller(scope)  # First, so that no body is read of a client that is refused.
+            caller = self._identify_caller(scope)  # First, so that Steno reads no body of a refused client.
             exchange = Exchange(services, record, client, caller)
             with services.in_flight.counted() as count:
                 await self._read_body(exchange, receive, scope, count)
@@ -104,8 +104,8 @@ class ChatEndpoint:
             await client.error(error, exchange.headers if exchange else [], scope[ROUTE].format.editor.own_error(error))
 
     async def serve(self, exchange: Exchange) -> None:
-        """Serve a request whose body has arrived. `_prepare` and `_recover` begin the client's stream if it has to wait
-        for a summary (`exchange.stream`). Once there is an attempt, it is recorded, even if the client disconnects."""
+        """Serve a request whose body has arrived. If the client has to wait for a summary, `_prepare` and `_recover`
+        begin its stream (`exchange.stream`). Attempts are recorded even if the client disconnects."""
         request = await self._read(exchange)
         if isinstance(request, Unread):
             await relay_unread(exchange, request)
@@ -129,11 +129,11 @@ class ChatEndpoint:
             self._record(exchange, request)
 
     def _identify_caller(self, scope: Scope) -> Caller:
-        """Identify the sender by headers and path. Raises `MissingCredentials` and `InvalidCredentials`."""
+        """Identify the caller by headers and query. Raises `MissingCredentials` and `InvalidCredentials`."""
         known: dict[str, Any] = scope.get(KNOWN, {})
         caller: Caller | None = known.get("caller")
         if caller is None:
-            # Requests with the same head may still differ in the length of their bodies.
+            # Requests with the same head share the caller, but the lengths of their bodies may differ.
             headers, route = [header for header in scope["headers"] if header[0] != b"content-length"], scope[ROUTE]
             tenant = self._services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             caller = Caller(tenant, headers, route.format, route.conversation, route.upstream, route.target)
@@ -146,7 +146,7 @@ class ChatEndpoint:
         """Read and decode the body. Raises `BodyTooLarge`, `RequestTimedOut` and `ClientDisconnected`."""
         services, caller, limits = self._services, exchange.caller, self._services.limits
         if services.tracer is not None:
-            # Calls to providers get this span as their parent, in place of the client's.
+            # In the headers of calls to providers, this span replaces the client's span as the parent.
             span = exchange.record.span = services.tracer.begins(caller.target, caller.headers)
             span.says("steno.request.id", exchange.record.request_id)
             caller = replace(caller, headers=span.parent_of(caller.headers))
@@ -236,7 +236,7 @@ class ChatEndpoint:
             exchange.record.refused(answering)
 
     async def _recover(self, exchange: Exchange, refused: Attempt) -> Attempt:
-        """Send other payloads in place of a refused payload. Return the attempt whose answer the client gets."""
+        """Send other payloads after a refusal. Return the attempt whose answer the client gets."""
         changed = None
         with tolerated("a request was not prepared", refused.request):
             changed = await choose_recovery(exchange, refused)
@@ -258,7 +258,7 @@ class ChatEndpoint:
         return changed if is_taken else refused
 
     def _record(self, exchange: Exchange, request: ChatRequest) -> None:
-        """Learn from the answer, queue the request's records, and start a background summary if one will be due."""
+        """Learn from the answer, queue the request's records, and start a background summary if one is due soon."""
         services, attempt, editor = self._services, exchange.attempt, exchange.editor
         if attempt is None or services.store.writes.is_erased(request.tenant, request.conversation_id, request.epoch):
             return
@@ -313,7 +313,7 @@ class PassthroughEndpoint:
         services, headers, route, record = self._services, list(scope["headers"]), scope[ROUTE], scope[REQUEST]
         client, own = ClientAnswer(send, scope[SIGNATURE], scope.get(CONNECTION)), []
         try:
-            # Without this check, any client that reaches Steno could use the provider.
+            # Without this check, unknown clients could use the provider through Steno.
             tenant = services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if (entry := uncompacted(scope["method"], route.target)) is not None:
                 own = bypass(services, record, entry.name, passing(entry, services.formats))

@@ -91,11 +91,11 @@ class Services:
         self.conversations.forget(erased)
         await self.providers.calibrations.forget(tenant)
         await self.store.erase_tenant(tenant)
-        # Last, because a request may load summaries again until they are deleted.
+        # Last, because until the summaries are deleted, a request may load them again.
         self.compactor.forget(erased)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
-        """Delete a conversation and the summaries it made. Return False if it did not exist."""
+        """Delete a conversation and the summaries that were made for it. Return False if it did not exist."""
         erased = Erased(tenant, conversation_id)
         self.conversations.forget(erased)
         was_there = await self.store.delete_conversation(tenant, conversation_id)
@@ -105,7 +105,7 @@ class Services:
 
     @property
     def format(self) -> WireFormat:
-        """Default format, for bodies at a path without a format of its own."""
+        """Default format, for bodies at a path that belongs to no format."""
         return self.formats[0]
 
 
@@ -121,7 +121,7 @@ _NO_FAILURE = (
     because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
-"""Reasons for not compacting that are not failures: the client turned compaction off, or Steno postponed it."""
+"""Reasons of decisions that are no failures: the client turned compaction off, or Steno postponed it."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
@@ -214,7 +214,7 @@ class RequestRecord:
         )
 
     def answered(self, answering: UpstreamExchange, *, logs_refusal: bool = True) -> None:
-        """Note the provider's status. `logs_refusal`: log an error status now; otherwise the caller may do so later."""
+        """Record the provider's status. `logs_refusal`: log an error status. False: the caller may log it later."""
         self.metrics.upstream_first_byte.observe(monotonic() - self.sent)
         if (ended := self.throttle.end(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
@@ -316,7 +316,7 @@ class Refusal(Struct, frozen=True):
     status: int = 0
     """Status of a refusal of kind `other`, even if only the first frame of a stream names it; 0 for other kinds."""
     said: str = ""
-    """Provider's words about roles or order; the status in words for kind `other`."""
+    """The provider's message about roles or order; a sentence with the status for kind `other`."""
     overflow: Overflow | None = None
     limit_is_learnt: bool = False
     """True if Steno has learnt the overflow's limit for later requests."""
@@ -348,13 +348,13 @@ class Attempt:
     request: ChatRequest
     decision: Decision
     asks_usage: bool = False
-    """True if Steno asks for the stream's usage although the client does not, in order to learn token counts."""
+    """True if Steno asks for the stream's usage although the client does not, so that Steno learns token counts."""
     waited_seconds: float | None = None
     """Seconds waited for a compaction; None if the request waited for none."""
     is_smaller: bool = False
     """True if Steno made the prompt smaller after a refusal. Then Steno learns no window from an empty answer."""
     answering: UpstreamExchange = field(init=False)
-    """Latest answer; not set before the first one."""
+    """Latest answer; not set before the first answer."""
     refusal: Refusal | None = None
     size: int = 0
     """Bytes of the body that was sent."""
@@ -365,7 +365,7 @@ class Attempt:
         return self.request.forwarded(self.decision)
 
     def mark_refused(self) -> None:
-        """Record a call with status 200 as refused, because its answer was an error, or empty."""
+        """Record the latest call as refused. Its status is 200, but its answer is an error, or empty."""
         self.calls[-1].status = HTTPStatus.BAD_REQUEST
 
 
@@ -397,13 +397,13 @@ class Exchange:
     answers: list[UpstreamExchange] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt to send the decided payload, and make it the latest. Its decision is final: output limits are
-        applied, and the reason is added for which Steno leaves an unchanged request alone."""
+        """Add an attempt with the decision's payload. Add the output limits to the decision, and for an unchanged
+        request the reason why Steno does not compact it."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):
             decision = replace(decision, why=(wire.hands_off,))
-        # Only for models that report no usage unasked: Steno removes usage that the client did not ask for.
+        # Ask only models that report usage only if asked. Steno removes the usage from the client's answer.
         may_ask = not is_untouched and self.services.events.body and wire.answer.stream and not wire.answer.wants_usage
         model = request.format.name, wire.model
         asks_usage = may_ask and (
@@ -416,7 +416,7 @@ class Exchange:
     async def call(
         self, provider: Provider, body: bytes, model: str | None = None, *, logs_refusal: bool = True
     ) -> UpstreamExchange:
-        """Call the provider. `close` closes the answer. Raises the upstream errors."""
+        """Call the provider. `close` closes the answer at the end. Raises the upstream errors."""
         self.record.goes_to(provider, model)
         caller = self.caller
         if self.encoded is not None and body == self.body:

@@ -27,7 +27,7 @@ from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
 LONGEST_REASON = 1_000
 """Maximum characters of a reason in a header and in the store."""
 MISJUDGED = 4
-"""Steno learns no limit from a refusal whose number is above this many times the estimated prompt."""
+"""Steno learns no limit from a refusal with a number above this multiple of the prompt's estimated tokens."""
 
 
 def learn_status(attempt: Attempt, status: int) -> None:
@@ -53,13 +53,13 @@ def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
 def learn_overflow(
     request: ChatRequest, overflow: Overflow, output: int | None = None, *, is_measured: bool = False
 ) -> None:
-    """Learn a limit. `output`: output cap that the limit may describe. `is_measured`: an answer confirmed the limit."""
+    """Learn a limit. `output`: the output cap, if the limit may be about it. `is_measured`: an answer confirmed it."""
     windows, asked = request.provider.windows, request.measure.asked
     windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
 
 
 def learn_cut(attempt: Attempt, editor: AnswerEditor) -> Overflow | None:
-    """Return the overflow of an answer that the window cut, else None. Learn the window: prompt plus answer."""
+    """Return the overflow if the window cut the answer short, else None. Learn the window: prompt plus answer."""
     request, usage = attempt.request, editor.usage
     asked, budget = request.wire.answer, request.budget
     tokens, expected = usage.tokens if usage else Tokens(), budget.line.to_provider_tokens(attempt.tokens)
@@ -98,10 +98,10 @@ def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
 
 
 def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:
-    """Learn from an answer's usage; None if the answer reported none. `streamed`: whether the answer was a stream."""
+    """Learn from an answer's usage. None: the answer reported no usage. `streamed`: the answer was a stream."""
     request = attempt.request
     wire, conversation, provider, tenant = request.wire, request.conversation, request.provider, request.tenant
-    # An answer that is no stream always reports its usage.
+    # Only streams may lack the usage.
     if streamed and not (attempt.asks_usage or wire.answer.says_whether_usage):
         learn_streamed_usage(request, StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
     reported = usage.prompt if usage else None
@@ -117,7 +117,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     if not holds_media:
         calibrations.learn(learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
-        # Nothing is omitted, and all media are pictures of known size: they cost the tokens beyond those of the text.
+        # No message is omitted, and all media are pictures of known size. All tokens beyond the text's are for them.
         plain, scaled = shown
         sample = picture_sample(calibrations.of(key), attempt.tokens - scaled, plain, reported)
         if sample is not None:
@@ -125,7 +125,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
 
 
 def record_calls(services: Services, attempt: Attempt) -> None:
-    """Enter answered calls into the ledger, once the request's tokens are counted."""
+    """Enter an attempt's answered calls into the ledger. The request's tokens must be counted."""
     request, decision, decided = attempt.request, attempt.decision, attempt.request.measure.decided
     estimated, sent = request.tokens(decision)
     if decision.actions or decision.why or attempt.waited_seconds is not None:
@@ -222,7 +222,7 @@ def latest_history(request: ChatRequest) -> LatestHistory:
 
 
 def plan_of(request: ChatRequest, decision: Decision) -> dict[str, Any] | None:
-    """Explain the choice of a payload: its numbers and the steps tried. None if no compaction was due."""
+    """Explain a decision: the numbers and the steps that Steno tried. None if no compaction was due."""
     if decision.view is None and not decision.why:
         return None
     turn = len(request.conversation.transcript.turn_starts)

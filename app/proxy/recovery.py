@@ -1,7 +1,7 @@
 """Recovery: the changed payload that Steno may send after the provider refused a payload.
 
-Steno changes the messages of a request at most once. Leaving out usage or thinking, and merging two messages of one
-role, do not count as such a change.
+Steno changes the messages of a request at most once. A payload without usage or thinking, or with merged messages of
+one role, does not count as such a change.
 
 | refused | new payload | learnt |
 |---|---|---|
@@ -69,8 +69,8 @@ JITTER = 0.25
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:
-    """Read a refusal and learn from it. An answer with status 200 is read until it is clear whether it is a refusal.
-    Raises the upstream errors."""
+    """Read a refusal and learn from it. If the status is 200, read the answer until it is clear whether the answer is a
+    refusal. Raises the upstream errors."""
     attempt.answering, attempt.refusal = answering, None
     request, status = attempt.request, answering.status
     if status in OVERFLOW_STATUSES:
@@ -78,7 +78,7 @@ async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: Upstre
         attempt.refusal = await _read_refusal(exchange, attempt, body)
     elif status in MISSING_PATH_STATUSES:
         body, _ = await answering.read_ahead(LONGEST_REFUSAL, raises=False)
-        # A server that has the path may still refuse another spelling of it, such as with an additional slash.
+        # A refusal of another spelling, such as with an additional slash, does not show that the path is missing.
         is_own = request.format.is_at(exchange.caller.target.partition(b"?")[0])
         if is_own and says_no_such_path(status, body):
             request.provider.lacks(request.format.name, request.tenant)
@@ -110,7 +110,7 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
 
 
 def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
-    """Return a size refusal if the window left no room for an answer, else None. Learn the window, store the usage."""
+    """Return a `size` refusal if the window left no room for an answer, else None. Learn window and usage."""
     if not (editor.window_full or editor.at_length):
         return None
     attempt.calls[-1].usage = editor.usage
@@ -119,8 +119,8 @@ def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
 
 
 async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, first_frame: bool = False) -> Refusal:
-    """Read the reason of a refusal. `first_frame`: the answer has status 200, and the error is in its body or in the
-    first frame of its stream."""
+    """Read the reason of a refusal. `first_frame`: the answer has status 200, and `body` is its body or the first frame
+    of its stream."""
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
     if exchange.recovered_from is None and not first_frame:
@@ -192,8 +192,8 @@ async def choose_recovery(exchange: Exchange, refused: Attempt) -> Attempt | Non
 
 
 def _begin_unchanged(exchange: Exchange, refused: Attempt, said: str) -> Attempt | None:
-    """Begin an attempt with the client's own bytes, after a changed payload was refused for an unknown reason. Return
-    None if these bytes exceed the limit or contain refused thinking."""
+    """Begin an attempt with the client's own bytes, after the provider refused a changed payload for an unknown reason.
+    Return None if these bytes exceed the limit or contain refused thinking."""
     request, status = refused.request, refused.answering.status
     if refused.decision.view is None or status not in UNKNOWN_FAULT_STATUSES or request.thinking_from:
         return None
@@ -210,13 +210,13 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
     began, cap = monotonic(), limits.output_cap or decision.output_cap
     changed = replace(decision, output_cap=None)
     if limits.budget is not None:
-        # The summary settings are computed again, because the summariser may be the model whose window was learnt.
-        # Leave out the turn's thinking: it is signed for messages that change now, and no other attempt follows.
+        # The compactor computes the summary's limits again, because the summariser may be the refused model. Leave out
+        # the turn's thinking: its signature covers messages that change now, and no other attempt follows.
         smaller = replace(request, budget=limits.budget, thinking_from=len(request.conversation.transcript))
         started = partial(announce_summary, exchange, request)
         changed = await exchange.services.compactor.for_request(smaller, started).prepare_smaller()
         if changed.view is not None and changed.view.tokens < refused.tokens:
-            # Without a new reason, the earlier reason for having no summary still holds.
+            # Without a new reason, the earlier decision's reason for having no summary still applies.
             why = changed.why or (() if changed.status == "summarized" else decision.why)
             changed = replace(changed, why=why)
         elif (cap := limits.cap_alone) is not None:
@@ -227,7 +227,7 @@ async def _make_smaller(exchange: Exchange, refused: Attempt, overflow: Overflow
         changed = capped(changed, cap)
     changed = replace(changed, actions=(*changed.actions, "recovered"))
     seconds = round(monotonic() - began, 3)
-    # Not the request `smaller`: its budget is for this decision only.
+    # The attempt gets `request`, because the budget of `smaller` is for this decision only.
     attempt = exchange.begin_attempt(request, changed, seconds if exchange.waits_for_summary else None)
     attempt.is_smaller = limits.budget is not None
     exchange.record.decided(request, attempt.decision, seconds=seconds, waited=exchange.waits_for_summary)
@@ -249,7 +249,7 @@ def _smaller_limits(refused: Attempt, overflow: Overflow) -> SmallerLimits | Non
 
 
 def takes_place(refused: Attempt, changed: Attempt) -> bool:
-    """True if the client gets the answer to the changed payload. The client always gets a refusal of its own bytes."""
+    """True if the client gets the answer to `changed`: it is no refusal, or it is about the client's own bytes."""
     if refused.refusal is None or refused.refusal.keeps_messages:
         return True
     if changed.decision.view is None and refused.decision.view is not None:
@@ -263,8 +263,8 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
     if refusal is None:
         return
     if refusal.kind in ("roles", "order", "other"):
-        # Only an answer shows that the refused view was at fault. A fault in the client's own messages is refused in
-        # every view.
+        # Only an answer to the new payload shows that the refused view was at fault. The provider would refuse a fault
+        # in the client's own messages in every view.
         if not is_taken or changed.answering.status != HTTPStatus.OK or changed.refusal is not None:
             why = tuple(reason for reason in changed.decision.why if reason.code is not Code.PAYLOAD_REFUSED)
             changed.decision = replace(changed.decision, why=why)
@@ -283,7 +283,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
 
 @dataclass(slots=True)
 class RetryBudget:
-    """Retries of one unchanged payload, within a time that begins with the first refusal."""
+    """Retries of one payload, which does not change, within a time that begins with the first refusal."""
 
     seconds: float
     """Maximum seconds from the first refusal to the last retry."""

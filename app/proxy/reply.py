@@ -46,15 +46,15 @@ log = structlog.get_logger("steno.bypass")
 SILENCE_SHARE = 1 / 3
 """Maximum silence of a stream as a share of the client's timeout, so that one keep-alive may be late."""
 KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives, unless the client has a short timeout. Proxies usually wait longer than this."""
+"""Seconds between keep-alives, unless the client has a short timeout. Other proxies have longer timeouts."""
 LEAST_SILENCE = 1.0
-"""Seconds of silence that a stream may always have, however short the client's timeout is."""
+"""Least seconds between keep-alives, however short the client's timeout is."""
 FIRST_PIECE_SECONDS = 1.0
-"""Seconds for which Steno holds back the start of a stream without content, because an error or an empty end may
-follow. The start of an answer to a changed payload is held back for `longest_silence`, unless more than
-`MOST_EMPTY_FRAMES` frames arrive."""
+"""Seconds for which Steno holds back a stream that has no content yet, because the stream may turn out to be a refusal.
+After a changed payload, Steno holds it back for `longest_silence`, unless more than `MOST_EMPTY_FRAMES` frames
+arrive."""
 MOST_EMPTY_FRAMES = 10
-"""Most frames without content at the start of a stream. If there are more, the content may have an unknown format."""
+"""Most frames without content at the start of a stream. Beyond them, the content may have an unknown format."""
 FRAMES_AT_ONCE = 64
 """Frames relayed before other tasks get their turn, because one read can bring 30,000 frames."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -164,7 +164,7 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
     """Relay the provider's answer, and add headers and members about the context."""
     request, decision, answering = attempt.request, attempt.decision, attempt.answering
     if decision.view is None and are_of_steno(answering.headers):
-        await relay_as_sent(exchange, answering, [])  # The provider is another Steno: its headers count.
+        await relay_as_sent(exchange, answering, [])  # The provider is another Steno, which sets the headers.
         return
     own, reports = context_headers(request, decision), exchange.services.events.body
     kind = media_type(answering.headers) if answering.status == 200 and reports else ""
@@ -188,8 +188,8 @@ async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
 async def relay_as_sent(
     exchange: Exchange, answering: UpstreamExchange, own: Headers, reader: AnswerEditor | None = None
 ) -> None:
-    """Relay an answer with an unchanged body, except for the error frame after a broken stream. `reader`: editor that
-    reads the usage of a successful answer."""
+    """Relay an answer with an unchanged body. If a stream breaks off, add an error frame. `reader`: editor that reads
+    the usage of a successful answer."""
     kind = media_type(answering.headers) if answering.status == 200 else ""
     if kind == EVENT_STREAM:
         await start_stream(exchange, answering, own)
@@ -203,7 +203,7 @@ async def relay_as_sent(
 
 
 async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Headers, record: RequestRecord) -> None:
-    """Relay an answer without reading its body. Raises `AbortedAnswer` if the provider's answer breaks off."""
+    """Relay an answer without parsing its body. Raises `AbortedAnswer` if the provider's answer breaks off."""
     # A 304 may state the length of a body that it does not have, and uvicorn would wait for the body.
     await client.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
     try:
@@ -216,7 +216,7 @@ async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Head
 
 
 async def start_stream(exchange: Exchange, answering: UpstreamExchange, own: Headers) -> None:
-    """Send status and headers of a stream, in one packet with its first frame if the frame has arrived."""
+    """Send status and headers of a stream. If its first frame has arrived, send them in one packet with the frame."""
     if last_end(answering.first_part):
         exchange.client.hold_head()
     await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
@@ -241,13 +241,13 @@ async def relay_stream(
         return
     broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
     exchange.record.cut(broken)
-    # The rest of an incomplete frame is dropped. If a part of it was relayed, a blank line ends it, so that the error
-    # has its own frame.
+    # Drop the rest of an incomplete frame. If the client has a part of the frame, end it with a blank line, so that the
+    # error gets its own frame.
     await exchange.client.end(last + (b"\n\n" if splitter.overran else b"") + editor.error_frame(broken))
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
-    """Relay complete frames. If the stream has already ended, return the last frames instead of relaying them."""
+    """Relay complete frames. If the stream has already ended, return its last frames, which the caller relays."""
     start, edited = 0, 0
     while start < len(frames):
         pieces = []
@@ -276,13 +276,13 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, is_recorded: bool 
     writes, epoch = services.store.writes, services.store.writes.epoch
     path = None if reason.code is Code.SUMMARY_CALL else path_of(caller.target).decode("latin-1")
     exchange.headers = own = bypass(services, exchange.record, path, reason)
-    reading = partial(caller.format.model_in, body, caller.target)  # The model may be readable if the rest is not.
+    reading = partial(caller.format.model_in, body, caller.target)  # Often readable even if the body is not.
     model = await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)
     reader = caller.format.editor() if is_recorded else None
     try:
-        # The headers of another Steno count.
+        # If the provider is another Steno, the client gets its headers.
         await relay_as_sent(exchange, answering, [] if are_of_steno(answering.headers) else own, reader)
     finally:
         if reader is not None and not writes.is_erased(caller.tenant, "", epoch):
@@ -298,7 +298,7 @@ def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
 
 
 def bypass(services: Services, record: RequestRecord, path: str | None, reason: Reason) -> Headers:
-    """Count a request that is forwarded unread, log its path, and return the headers about the context."""
+    """Count and log a request that Steno forwards unread, and return the headers about the context."""
     status = "full" if reason.code is Code.INTERNAL_ERROR else "bypassed"
     record.metrics.payloads[status].inc()
     if status == "bypassed" and path is not None and (count := services.throttle.count(path)) is not None:
@@ -314,12 +314,12 @@ HEADERS: Headers = [
 
 
 def longest_silence(caller: Caller) -> float:
-    """Return the longest silence of a stream to this client, in seconds; it depends on the client's timeout."""
+    """Return the seconds between keep-alives of a stream to this client, which depend on the client's timeout."""
     return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience()))
 
 
 def announce_summary(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
-    """Note that a summary is being made, and begin the client's stream with an event about it unless events are off."""
+    """Record that the request waits for a summary. Unless events are off, begin the client's stream with an event."""
     exchange.waits_for_summary = True
     if request.events != "off" and exchange.stream is None:
         exchange.stream = EarlyStream(exchange, request, started)
@@ -330,14 +330,14 @@ class EarlyStream:
 
     1. Announced: the head and `compaction_started` were sent. Keep-alives follow until Steno decides on the payload.
     2. Decided: `compaction_completed` or `compaction_failed` was sent. Keep-alives follow until the provider answers.
-    3. Answered: the provider's answer, or an error of Steno's own, is sent as a part of this stream.
+    3. Answered: Steno sends the provider's answer, or an error of its own, as a part of this stream.
     """
 
     def __init__(self, exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
         self._exchange = exchange
         self._request = request
         self._reports = exchange.services.events.body
-        """True if the chunks contain the status."""
+        """True if the stream's chunks contain the context status."""
         loop = asyncio.get_running_loop()
         self._decided: asyncio.Future[Decision] = loop.create_future()
         self._answered: asyncio.Future[None] = loop.create_future()
@@ -346,13 +346,13 @@ class EarlyStream:
         """Task that writes the events and keep-alives before the answer."""
 
     def decide(self, decision: Decision) -> None:
-        """Announce the result of the compaction. Later decisions are not announced."""
+        """Announce the result of the compaction. Do nothing if it is announced already."""
         if not self._decided.done():
             self._decided.set_result(decision)
 
     async def relay(self, attempt: Attempt) -> None:
         """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
-        self.decide(attempt.decision)  # A recovery that failed may have begun the stream.
+        self.decide(attempt.decision)  # A failed recovery may have begun the stream without a decision.
         await self._end_waiting()
         answering, request = attempt.answering, attempt.request
         headers, status = answering.headers, answering.status
@@ -362,7 +362,7 @@ class EarlyStream:
         if status != 200:
             body = bytearray()
             if not encoding:
-                with suppress(StenoError):  # An incomplete body is enough, because the status is known.
+                with suppress(StenoError):  # An incomplete body is enough to report the status.
                     await read_into(body, answering, LONGEST_REFUSAL)
             await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
             return

@@ -50,13 +50,13 @@ log = structlog.get_logger("steno.windows")
 MOST_RATIO = 100
 """Maximum ratio of decoded to encoded bytes: ten times the ratio of the most repetitive histories."""
 SMALL_BYTES = 8 << 20
-"""Decoded size up to which the ratio does not matter."""
+"""Decoded size up to which any ratio is allowed."""
 INLINE_ENCODED = 262_144
 """Maximum bytes of a body decoded in the event loop: less than a millisecond of work."""
 STEP_BYTES = 4 << 20
 """Bytes decoded in one step; after each step they are counted, and other tasks get their turn."""
 INLINE_BODY = 1 << 20
-"""Maximum bytes, without a cached beginning, of a body parsed in the event loop: four milliseconds of work."""
+"""Maximum uncached bytes of a body that is parsed in the event loop: four milliseconds of work."""
 INLINE_BYTES = 32_768
 """Maximum bytes of uncached text digested and counted in the event loop: about a millisecond of work."""
 PATIENCE_SHARE = 0.8
@@ -114,7 +114,7 @@ def _take(pieces: Iterator[bytes], most: int) -> bytes:
 
 
 class Unread(Struct, frozen=True):
-    """Request that is forwarded without compaction, most often unread."""
+    """Request that Steno forwards without compaction."""
 
     reason: Reason
     body: bytes
@@ -124,11 +124,11 @@ class Unread(Struct, frozen=True):
 async def read_request(services: Services, caller: Caller, body: bytes, request_id: str) -> ChatRequest | Unread:
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
-    A request in which the client or the provider compacts the conversation is forwarded unread if it fits the window.
-    If it does not fit, Steno compacts it, so that the client can continue. If it fits but has signed thinking, which
-    the provider may refuse after earlier compactions, Steno reads it but does not compact it.
+    If the client or the provider compacts the conversation in this request, Steno forwards the request unread, unless
+    it exceeds the window: then Steno compacts it, so that the client can continue. If the request has signed thinking,
+    Steno reads but does not compact it: the provider may refuse the thinking after earlier compactions.
     """
-    if SUMMARY_CALL in caller.headers:  # From this Steno or another one.
+    if SUMMARY_CALL in caller.headers:  # Sent by this Steno or by another Steno.
         return Unread(Reason(Code.SUMMARY_CALL), body)
     try:
         if caller.header(b"content-encoding"):
@@ -162,8 +162,8 @@ async def split_body(services: Services, caller: Caller, body: bytes) -> WireReq
 async def parse_request(
     services: Services, wire: WireRequest, caller: Caller, request_id: str, *, remember: bool = True
 ) -> ChatRequest:
-    """Build the `ChatRequest`. `request_id`: Steno's own, for log and ledger. `remember=False`: a dry run, which
-    records nothing.
+    """Build the `ChatRequest`. `request_id`: Steno's id of the request, for log and ledger. `remember=False`: a dry
+    run, which records nothing.
 
     Raises `UnknownUpstream`, `InvalidRequest`, and `Unreadable` if an element of the history is not a message.
     """
@@ -187,7 +187,7 @@ async def parse_request(
         )
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    # Many messages go to a worker thread even if all are cached: another thread may still be working on them.
+    # A worker thread reads many messages even if all are cached, because another thread may still be reading them.
     is_short = len(wire.raw_messages) <= MANY_MESSAGES and (
         len(wire.body) <= INLINE_BYTES or reader.unread_bytes(wire.raw_messages) <= INLINE_BYTES
     )
@@ -249,7 +249,7 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
     if shape is None:
         name = own_headers.EVENTS.decode()
         raise InvalidRequest(f"{name} must be one of {', '.join(EVENT_SHAPES)}; it is {asked!r:.100}.", name)
-    # With several choices nothing may be sent early: Steno's role chunk would belong to only one of them.
+    # With several choices Steno sends nothing early, because its chunk with the role belongs to one choice.
     if not wire.answer.stream or wire.answer.choices != 1:
         return "off"
     if asked is None and wire.SPEC.early_is_content and wire.has_tools:
@@ -258,7 +258,7 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
 
 
 async def count_messages(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
-    """Count the uncounted messages; long text in a worker thread."""
+    """Count the tokens of uncounted messages. Count long text in a worker thread."""
     if prompt.uncounted > INLINE_BYTES or not prompt.count.is_ready:
         await services.work.do(tenant, conversation.count)
     else:
@@ -266,9 +266,9 @@ async def count_messages(services: Services, tenant: str, conversation: Conversa
 
 
 def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[None] | None:
-    """Start to count the new messages: long text in a worker thread, short text later in the event loop.
+    """Start to count the tokens of new messages: long text in a worker thread, short text later in the event loop.
 
-    The caller awaits the returned task before it needs the count; for short text there is no task.
+    The caller must await the returned task before it uses the count. For short text, return None.
     """
     conversation, prompt = request.conversation, request.prompt
     if not (uncounted := prompt.uncounted):
@@ -280,7 +280,7 @@ def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[No
 
 
 class ModelLimits:
-    """Finds the provider of a request, and the limits of its prompt there."""
+    """Finds the provider of a request, and the limits of its prompt at this provider."""
 
     def __init__(
         self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]

@@ -1,6 +1,6 @@
 """Router: checks headers, host, origin and loops of every request, and chooses its endpoint.
 
-It is plain ASGI, because Starlette's function middleware would end a broken answer like a complete answer.
+It is plain ASGI: with Starlette's function middleware, a client could not tell a broken answer from a complete one.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Router:
         verbose: bool,
         listener: Listener | None = None,
     ) -> None:
-        """`verbose`: log a line for each chat request. `listener`: the listener of these requests; None if there is
-        only one listener."""
+        """`verbose`: log a line for each chat request. `listener`: the listener that this router serves; None if there
+        is only one listener."""
         self._own = app
         self._chat = chat
         self._counting = counting
@@ -113,7 +113,7 @@ class Router:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["raw_path"][:LONGEST_PATH].decode("latin-1"), scope["method"]
-        id_ = f"req_{token_hex(12)}"  # All calls for this request are recorded with this id, too.
+        id_ = f"req_{token_hex(12)}"  # The usage records of all calls for this request have this id, too.
         record = scope[REQUEST] = RequestRecord(id_, method, path, self._throttle, self._metrics, self._verbose)
         known: dict[str, Any] = scope.get(KNOWN, {})
         shared: Headers = []
@@ -137,7 +137,7 @@ class Router:
                 await answer.end()
                 return
             if admitted.route is None:
-                # Not decoded, because a conversation id may hold a slash: the routes decode their parameters.
+                # Not decoded, because a conversation id may contain a slash. The routes decode their parameters.
                 scope["path"] = scope["raw_path"].decode("latin-1")
                 if method == "HEAD":  # The server leaves out the body.
                     scope = {**scope, "method": "GET"}
@@ -147,8 +147,8 @@ class Router:
             record.ends()
 
     def _admit(self, scope: Scope, shared: Headers) -> Admitted:
-        """Check a request's head. The CORS headers are added to `shared`, so that a page can read refusals, too. Raises
-        the errors of the checks."""
+        """Check a request's head. Add the CORS headers to `shared`, so that a web page can read the refusal if a later
+        check fails. Raises the errors of the checks."""
         headers: Headers = scope["headers"]
         check_headers(headers)
         host = self._hosts.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
@@ -190,8 +190,8 @@ class Router:
         """Split a path into the provider path (None for a path of Steno's own), the conversation id and the upstream.
         The prefixes `/c/{id}` and `/u/{name}` may each occur once, in any order.
 
-        Repeated slashes, a repeated `/v1` and escaped letters are corrected in paths that Steno reads. Raises
-        `InvalidRequest` for an invalid conversation id.
+        Correct repeated slashes, a repeated `/v1` and escaped letters in paths of chat requests and requests to count
+        tokens. Raises `InvalidRequest` for an invalid conversation id.
         """
         names: dict[bytes, bytes] = {}
         while (prefix := (begun := _LEADING.sub(b"/", path))[:3]) in (b"/c/", b"/u/") and prefix not in names:

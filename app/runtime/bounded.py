@@ -74,7 +74,7 @@ class HistoryKey(Struct, frozen=True):
     scope: Hashable
     """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of the history's prefixes, the shortest first. The last unit is in no prefix, because it may be edited."""
+    """Digests of the history's prefixes, the shortest first. No prefix includes the last unit: it may be edited."""
 
 
 class HistoryMap(Generic[V]):
