@@ -1,1 +1,1 @@
-"""Messages of a conversation: text, authorship and digests. Without I/O, and below all other packages."""
+"""Messages of a conversation: text, authorship and digests. No I/O, and no imports of other packages of Steno."""

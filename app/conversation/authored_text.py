@@ -1,23 +1,23 @@
-"""Authored text: the words of a user message that its sender wrote, without tool results, documents and client text.
+"""Authored text: the words of a user message that the user wrote, without tool results, documents and client text.
 
     "<task>Fix it.</task>", "[read_file for 'a'] Result:", "Always push."   ->   "Fix it."
 
-1. The author of a tool result or document can write anything into it: the end of a fence or tag, and the tags that
-   clients put around their user's words. But the author cannot change the text before it. So an announcement
-   ("Observation:", a mail header) applies to the rest of the message with all its parts, a fence up to the last fence
-   of its part, and a tag up to the last tag of its name.
-2. One part after an announced result counts: words of the user that Cline and Roo put in the place of a result.
-3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence;
-   if a list follows, it is the user's own list.
+1. The author of a tool result or document can write anything into it, such as the end of a fence or tag, or the tags
+   that clients put around their user's words. But the author cannot change the text before it. So an announcement
+   ("Observation:", a mail header) applies to the rest of the message with all its parts. A fence applies up to the last
+   fence of its part, and a tag up to the last tag of its name.
+2. Exception: Cline and Roo put words of the user in the place of a result. Steno counts these words.
+3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence.
+   If a list follows, the list is the user's own.
 4. Lines that are quoted or indented, log lines, stack frames and JSON members are not the user's.
-5. If most user messages are results, words before a result count only between tags of the client (`<task>`).
+5. If most earlier user messages are results, words before a result count only between tags of the client (`<task>`).
 
-Steno judges a message by itself and by earlier messages, so later messages do not change the result.
+Steno judges a message by itself and by earlier messages, so later messages do not change the judgement.
 
-Limits: prose pasted without a heading, fence, header or quotation marks counts as the user's words; so does a list
-under a heading, or a paste under a heading in a language that `authored_text.toml` does not have. Words between two
-fences of one part, or after an announcement, are lost. Summaries quote authored text as said by the user, never as
-instructions, so a wrong guess has little effect.
+Limits: Steno takes some pasted text for the user's words: prose without a heading, fence, header or quotation marks, a
+list under a heading, and text under a heading in a language that `authored_text.toml` lacks. Steno loses the user's
+words between two fences of one part, and after an announcement. Summaries quote authored text as said by the user,
+never as instructions, so a wrong guess has little effect.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from app.conversation.tool_results import WORDINGS, ResultConfidence
 LONGEST_MESSAGE = 16_384
 """Most characters that Steno reads of a message. Of a longer message it reads half as many at each end."""
 LONGEST_OMISSION = 1 << 20
-"""Most unread characters that are searched for an announcement. If there are more, the end does not count."""
+"""Most characters of an unread middle, which Steno searches for an announcement. After more, the end does not count."""
 EDGE = 2_000
-"""Characters at each end of a message that are tested for a result."""
+"""Number of characters at each end of a message that show whether it is a result."""
 LONGEST_HEADING = 500
 
 GAP = "\0"
@@ -50,7 +50,7 @@ Span = tuple[int, int]
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
 _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
-"""Tags of the user's words. Cline's "answer" has such words only after a question of the assistant."""
+"""Tags around the user's words. Cline's `answer` has such words only after a question of the assistant."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
 LONGEST_TITLE, LONGEST_TITLED = 80, 200_000
@@ -80,9 +80,9 @@ _OWN_PART = _pattern(
 )
 _RESULT_TAG = _pattern(rf"<(?:{'|'.join(WORDINGS['result_tags'])})(?:\s[^<>]{{0,1000}})?>")
 _ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
-"""Element, without its content, that clients add as a separate part. An example is their environment."""
+"""Emptied element that clients add as a separate part, such as their environment."""
 _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
-"""Whole part with which Cline or Roo announces that the next part is a result."""
+"""Whole part in which Cline or Roo announces that the next part is a result."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:`{3,}[^`\n]*|~{3,}[^\n]*)$")
 _FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")
@@ -94,7 +94,7 @@ _SHOWN = re.compile(f"[^{_HIDDEN}]+")
 
 
 class _Read:
-    """The joined texts of a message, without an unread middle. `parts`: the spans of texts that are not blank."""
+    """Joined texts of a message, without an unread middle. `parts`: the spans of texts that are not blank."""
 
     def __init__(self, text: str, parts: Sequence[Span]) -> None:
         self.text, self.parts = text, parts
@@ -105,9 +105,9 @@ class _Read:
 def authored_text(
     messages: Sequence[Message], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the user messages from `start` up to `stop`: the index of each, and the pieces that its sender wrote.
+    """Yield the user messages from `start` up to `stop`: the index of each, and the pieces that the user wrote.
 
-    Earlier messages show how the client writes results, and whether one announced a later message as a result.
+    Earlier messages show how the client writes results, and whether a message announced the following ones as results.
     """
     users = results = 0
     is_announced = False
@@ -124,7 +124,7 @@ def authored_text(
 
 
 def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
-    """Return the pieces of one message that its sender wrote, in order.
+    """Return the pieces of one message that the user wrote, in order.
 
     `is_protocol`: most earlier user messages are results.
     """
@@ -151,13 +151,13 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
 
 
 def is_result(texts: Sequence[str]) -> bool:
-    """Return whether a user message begins like a result, or ends as only results do."""
+    """Return whether a user message begins like a tool result, or ends as only tool results do."""
     beginning, end = _edges(texts)
     return bool(_RESULT_TAG.match(beginning) or _RESULT.match(beginning) or _RESULT_END.search(end))
 
 
 def result_confidence(texts: Sequence[str]) -> ResultConfidence:
-    """Return the confidence that a user message is a result: low in doubt, as no stage may omit words of the user."""
+    """Return the confidence that a user message is a result: low in doubt, so that no words of the user are omitted."""
     said = without_context(texts)
     if not is_result(said):
         return ResultConfidence.NONE
@@ -188,7 +188,7 @@ def _ends_with_announcement(texts: Sequence[str]) -> bool:
 
 
 def _read(texts: Sequence[str]) -> _Read:
-    """Join and shorten the texts. The end of a long message counts only if the unread text announces nothing."""
+    """Join and shorten the texts. The end of a long message counts only if its unread middle announces nothing."""
     texts = [*map(_without_content, texts)]
     ends = accumulate(len(text) + 1 for text in texts)
     parts = [(end - 1 - len(text), end - 1) for text, end in zip(texts, ends, strict=True) if text.strip()]
@@ -255,7 +255,7 @@ def _fenced(read: _Read, own: str) -> Iterator[Span]:
 
 
 def _enclosed(read: _Read) -> Iterator[Span]:
-    """Yield the elements written by clients, each up to the first closing tag of its name."""
+    """Yield the spans of elements that clients wrote, each up to the first closing tag of its name."""
     for start, stop in read.parts:
         begun: dict[str, int] = {}
         for tag in (tag for tag in read.tags if start <= tag.start() < stop):
@@ -294,8 +294,8 @@ def _first_document(read: _Read) -> int:
 def _feedback(read: _Read, result: int) -> Span | None:
     """Return the span of the user's words that Cline or Roo put in the place of a result: "[tool] Result:", then a tag.
 
-    The words count only where no result can be: after a tool that asks the user or reports in the client's words, and
-    after a denial. Elements added by the client may follow.
+    The words count only where a real result is impossible: after a denial, and after a tool that asks the user or whose
+    results begin with the client's words. Elements added by the client may follow.
     """
     parts = [part for part in read.parts if result < part[1]]
     while parts and _ADDED.fullmatch(read.lines, *parts[-1]):
@@ -313,7 +313,7 @@ def _feedback(read: _Read, result: int) -> Span | None:
 
 
 def _blank(text: str, spans: Iterable[Span], by: str = _HIDDEN) -> str:
-    """Replace each character of the spans except line ends by `by`."""
+    """Replace each character of the spans, except line ends, by `by`."""
     kept, place = list[str](), 0
     for start, stop in sorted(spans):
         if stop > place:

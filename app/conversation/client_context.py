@@ -1,9 +1,9 @@
-"""Client context: blocks that a client adds to messages in its user's name, such as the rules of a project.
+"""Client context: text blocks, such as a project's rules, that the client program adds to user messages.
 
 Some blocks are valid for the whole conversation (`CONTEXT`), others for a moment (`REMINDERS`). A block counts only at
-the beginning of a message, or after other blocks there; elsewhere it may be part of a document.
-If messages are omitted, a note after the leading instructions repeats the newest block of each kind verbatim. The note
-depends on the omitted messages alone, so it stays the same between two compactions.
+the beginning of a message or directly after another block, because elsewhere it may be part of a document.
+If Steno omits messages, a note after the leading instructions repeats the newest block of each kind verbatim. The note
+depends on the omitted messages alone, so it stays the same until the next compaction.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 _ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
 _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 MOST_OF_LIMIT = 0.5
-"""Largest share of the limit that instructions among the messages take before superseded ones may be summarised."""
+"""Share of the limit. If instructions among the messages take more, Steno may summarise superseded instructions."""
 BEGINNING = 24
-"""Characters at the beginning of instructions that are compared. All numbers count as equal."""
+"""Number of characters that two beginnings of instructions must share. All numbers count as equal."""
 _READ_CHARACTERS = 200
 
 
 class ContextKind(Struct, frozen=True):
     begins: str
     ends: str = ""
-    """End mark; empty for a block up to the end of its text."""
+    """End mark; empty if the block reaches to the end of its text."""
     members: tuple[str, ...] = ()
-    """Tags in a block. A later block of the kind has a tag again only if its content changed."""
+    """Tags in a block. A later block of the same kind contains a tag again only if the tag's content changed."""
 
 
 def _element(name: str, *members: str) -> ContextKind:
@@ -56,10 +56,10 @@ CONTEXT = (
     ContextKind("This is the Gemini CLI. We are setting up the context for our chat."),
     ContextKind("This is the Qwen Code. We are setting up the context for our chat."),
 )
-"""Kinds that are valid for a whole conversation, the more important first."""
+"""Kinds that are valid for a whole conversation, the most important first."""
 REMINDERS = (_element("system-reminder"), _element("system_reminder"))
 _KINDS = sorted((*CONTEXT, *REMINDERS), key=lambda kind: -len(kind.begins))
-"""Longest beginning first, because it may start with the beginning of another kind."""
+"""All kinds, the longest beginning first, because it may start with another kind's beginning."""
 _BEGINNINGS = (re.sub(r"(\\\n)+", r"\\s*", re.escape(kind.begins)) for kind in _KINDS)
 _BEGINNING = re.compile(rf"\s*(?:{'|'.join(f'({beginning})' for beginning in _BEGINNINGS)})")
 _QUEUED = re.compile(rf"\s*+{WORDINGS['queued']}\s*+", re.DOTALL | re.IGNORECASE)
@@ -77,18 +77,18 @@ class ContextBlock(Struct, frozen=True):
 
     @property
     def replaces(self) -> Iterator[tuple[ContextKind, str]]:
-        """Yield the parts of older blocks that this one replaces: kind and tag. An empty tag means the rest."""
+        """Yield kind and tag of each part of older blocks that this block replaces; the empty tag is untagged text."""
         return ((self.kind, tag) for tag in ("", *self.kind.members) if tag in self.text)
 
 
 def queued_words(text: str) -> str | None:
-    """Return the words that the user typed while the assistant worked, if the text is a reminder of them."""
+    """Return the words that the user typed while the assistant worked, if the text is a reminder with such words."""
     queued = _QUEUED.fullmatch(text)
     return queued["words"] if queued else None
 
 
 def without_context(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts without the blocks at their beginning. Blank texts are omitted."""
+    """Return the texts without the blocks at their beginning. Drop blank texts."""
     own = (queued_words(text) or text for text in texts)
     behind = (text[max((end for *_, end in _leading(text)), default=0) :] for text in own)
     return tuple(text for text in behind if text.strip())
@@ -160,8 +160,8 @@ class ClientContext:
 
     @lazy
     def places(self) -> Mapping[int, frozenset[int]]:
-        """Return the indexes of texts with blocks that fit into a note, by message. No stage may shorten these
-        texts."""
+        """Return the indexes of texts with blocks that fit into a note, by the index of the message. Steno must not
+        shorten these texts."""
         places: dict[int, frozenset[int]] = {}
         for block in self._blocks:
             if self._cost(own_message(block.text)) <= self._room:
@@ -169,7 +169,7 @@ class ClientContext:
         return places
 
     def carry_over(self, reach: int, sent: Container[int]) -> CarriedContext:
-        """Return the note for a view that sends only the messages `sent` of the first `reach` messages."""
+        """Return the note for a payload that has, of the first `reach` messages, only those in `sent`."""
         newest = {part: block for part, block in self._parts if block.index < reach}
         gone = tuple(dict.fromkeys(block for block in newest.values() if block.index not in sent))
         if gone not in self._notes:
@@ -177,13 +177,14 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. The note at `reach` may be
-        smaller than others, because its newest block may be in a sent message."""
+        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. The largest note may have
+        a lower reach than `reach`, because a newer block may be in a sent message."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """Return a message for the summariser in which `CARRIED_OVER` replaces blocks of the kinds in the note."""
+        """Return a message for the summariser. `CARRIED_OVER` replaces its blocks, except kinds in
+        `carried.left_out`."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):
@@ -192,7 +193,7 @@ class ClientContext:
         return replace(message, texts=tuple(texts)) if tuple(texts) != message.texts else message
 
     def _note(self, gone: Sequence[ContextBlock]) -> CarriedContext:
-        """Return the note with as many blocks as fit, the more important first."""
+        """Return the note with as many of the blocks as fit, the most important first."""
         note = CarriedContext()
         for block in sorted(gone, key=lambda each: CONTEXT.index(each.kind)):
             blocks = tuple(sorted((*note.blocks, block), key=lambda each: (each.index, each.place)))
@@ -206,17 +207,17 @@ _NUMBER = re.compile(r"\d+")
 
 
 def superseded_places(history: History) -> frozenset[int]:
-    """Return the indexes of instructions among the messages that are followed by others with the same beginning.
+    """Return the indexes of instructions that newer instructions with the same beginning supersede.
 
-    Some clients send passages for each question as a system message. All instructions stay in every payload, so such
-    messages would fill the window.
+    Some clients send retrieved passages for each question as a system message. Instructions stay in every payload, so
+    such messages would fill the window.
     """
     newest = {_beginning(history[place]): place for place in history.instruction_places}
     return frozenset(history.instruction_places) - frozenset(newest.values())
 
 
 def without_superseded(history: History, superseded: frozenset[int]) -> History:
-    """Return the history with these instructions as sealed messages: summaries may replace but never quote them."""
+    """Return the history with these instructions as sealed messages: a summary may replace but never quote them."""
 
     def messages() -> Iterator[Message]:
         for place, message in enumerate(history):

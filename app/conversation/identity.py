@@ -1,6 +1,6 @@
-"""Identity: keyed digests that link a summary to the history it was made from, and a history to its conversation.
+"""Identity: keyed digests that link a summary to the summarised history, and a history to its conversation.
 
-An id only names a conversation inside its tenant; it never decides which summary applies.
+A conversation's id is only a name within its tenant. It never decides which summary applies.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class Identity:
         return self.digest(b"tenant", credential).hex()
 
     def person(self, *names: str) -> str:
-        """Return the key of a person's data, for a person who is identified by names and not by a credential."""
+        """Return the key of the data of a person whom names identify, in place of a credential."""
         return self.digest(b"person", *(name.encode("utf-8", "surrogatepass") for name in names)).hex()
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
-        """Return the chain over message digests, from the tenant's root."""
+        """Return the chain of digests over the messages. It begins with a digest of the tenant."""
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
 
     def chain_of(self, tenant: str, history: History) -> Chain:
-        """Return the chain over a history. The history caches the chain for its latest tenant, so that only the
-        digests of new messages are computed."""
+        """Return the chain of digests over a history. The history caches the chain of its latest tenant, so that Steno
+        computes only the digests of new messages."""
         kept: _Chained | None = history.chained
         is_own = kept is not None and kept.tenant == tenant and kept.identity is self
         chain = kept.chain if kept is not None and is_own else self.chain(tenant, ())
@@ -93,29 +93,28 @@ class Chain(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
 
 class _Chained(Struct, frozen=True):
-    """Cached chain of a history."""
-
     identity: Identity
     tenant: str
     chain: Chain
 
 
 LONGEST_NAME = 256
-"""Characters of a conversation's name."""
+"""Most characters of a conversation's name."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""Most positions looked up, from the end. If a client adds more messages at once, it gets a new conversation."""
+"""Most positions that Steno looks up, from the history's end. A client that adds more at once gets a new
+conversation."""
 
 
 class Head(Struct, frozen=True):
-    """A position in a history that a conversation is known to have reached."""
+    """Position in a history that an earlier request of a conversation has stored."""
 
     digest: bytes
     conversation_id: str
     turn: int
-    """Turns begun up to the position."""
+    """Number of turns that begin before the position."""
     tip_turn: int
-    """Turns begun up to the last known position of the conversation."""
+    """Number of turns that begin before the conversation's last stored position."""
 
 
 class Recognition(Struct, frozen=True):
@@ -139,19 +138,19 @@ def read_name(given: str) -> str:
 
 
 Heads = tuple[tuple[bytes, int], ...]
-"""Digests by which later requests recognise this one, each with the number of turns begun there."""
+"""Digests by which Steno recognises later requests of the conversation, each with the number of turns before it."""
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
-    """Return the heads of a request: the message before its last turn, which identifies an edited or regenerated turn,
-    and its last message."""
+    """Return the heads of a request: the position before its last turn, by which Steno recognises an edited or
+    regenerated turn, and the position after its last message."""
     end, starts = len(transcript), transcript.turn_starts
     now = ((chain[end], len(starts)),) if end else ()
     return ((chain[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """Yield the digests that an earlier request may have left, the last position first: it is the likeliest."""
+    """Yield the digests that an earlier request may have stored. The last position comes first, as the likeliest."""
     messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
     for end in range(len(messages), 0, -1):
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].begins_turn:
@@ -163,11 +162,11 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
 def recognise(
     transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]
 ) -> Recognition:
-    """Return the conversation of the deepest known head, if it is at most one turn behind the conversation's tip;
-    otherwise a new conversation.
+    """Return the conversation of the known head that is latest in the history, if the head is at most one turn behind
+    the conversation's tip; otherwise a new conversation.
 
-    An unknown history gets an id from its own digest, so that all replicas agree. A fork of an older branch gets an id
-    that also depends on random bytes (`fresh`).
+    The id of a new conversation depends on the history's digest, so that all replicas agree. If the history continues
+    an older position of a conversation, it is a fork: its id also depends on random bytes (`fresh`).
     """
     end = chain[len(transcript)]
     if not known:

@@ -13,7 +13,7 @@ else:
         """`functools.cached_property` without its lock.
 
         Up to Python 3.11, one lock serves all instances: a thread that computes an attribute of a long history would
-        block the event loop at the same attribute of a short one. Without it, both threads may compute the value.
+        block the event loop at that attribute of a short history. Without the lock, both threads may compute it.
         """
 
         def __init__(self, work: Any) -> None:
@@ -26,5 +26,5 @@ else:
         def __get__(self, instance: Any, _: type) -> Any:
             if instance is None:
                 return self
-            # Later accesses find the value there, before this descriptor, which has no `__set__`.
+            # Later accesses find the value in `__dict__`, because a descriptor without `__set__` comes second.
             return instance.__dict__.setdefault(self._name, self._work(instance))

@@ -18,30 +18,30 @@ from app.conversation.tool_results import CALL_CHARACTERS, CallPairing, CallPosi
 
 
 class Kind(Enum):
-    """Purpose of a message, decided by the codec of its format; not every format shows it in the role."""
+    """Purpose of a message. The reader of its format decides it, because in some formats the role does not show it."""
 
     INSTRUCTIONS = auto()
     """System or developer instructions, anywhere in the history. Steno never summarises, cuts or omits them."""
     USER = auto()
-    """A user message. In formats that put tool results into user messages, it may have results, too."""
+    """A user message. In formats that put tool results into user messages, it may also contain results."""
     CLIENT = auto()
-    """A message in the user's name that the client program wrote. It begins no turn. See `client_context`."""
+    """A message that the client program wrote in the user's role. It begins no turn. See `client_context`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """A message of tool results. The client program wrote any other texts in it. A user message that reads like a
+    """A message of tool results. The client program wrote all other texts in it. A user message that reads like a
     result may get this kind: see `ResultConfidence`."""
     OTHER = auto()
-    """A message with an unknown role or type, or an instruction that expires or was superseded."""
+    """A message with an unknown role or type, or instructions that expire or were superseded."""
 
 
 class ToolCall(Struct, frozen=True):
     id: str
-    """Id of the call; empty without one."""
+    """Id of the call; empty if it has none."""
     name: str
     arguments: str
     """Arguments as the model wrote them: often, but not always, a JSON object."""
     kept: bool = False
-    """True if the call has a second id, by which the provider knows it, besides the id in its result."""
+    """True if the call has two ids: its result names one, and the provider stores the call under the other."""
 
 
 class Caller(NamedTuple):
@@ -57,11 +57,11 @@ class Media(Struct, frozen=True):
     """A message part that is not text. Its bytes stay in the raw message."""
 
     kind: str
-    """Kind: image, audio, file, or the part's own type if unknown."""
+    """Image, audio, file, or the part's own type if unknown."""
     size: int
     """Length of the content in characters (base64, URL)."""
     detail: str = ""
-    """Detail of an image: low, high, auto or empty."""
+    """Detail level of an image: low, high, auto or empty."""
     width: int = 0
     """Width of an image in pixels, or of a file's first page in points; 0 if unknown."""
     height: int = 0
@@ -76,7 +76,7 @@ class Media(Struct, frozen=True):
     name: str = ""
     """Name of a file, given by its sender."""
     bound: bool = False
-    """True if the provider accepts no text in its place."""
+    """True if the provider accepts no text in place of this part."""
 
 
 class Result(Struct, frozen=True):
@@ -90,45 +90,46 @@ class Message(Struct, frozen=True, weakref=True):
 
     kind: Kind
     role: str
-    """Role in the request. Only the token cost and quotations of the message depend on it."""
+    """Role in the request. Only the message's token cost and its quotations depend on it."""
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes
-    """Keyed digest of the canonical form of this message alone: equal messages have equal digests. Each format writes
-    its own canonical form, because only the format knows the members of its messages (`formats/reader.py`)."""
+    """Keyed digest of this message's canonical form: messages with the same meaning have equal digests. Each format
+    defines its canonical form, because only the format knows the members of its messages (`formats/reader.py`)."""
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
-    """Call ids of its results; an empty id for a result that names no call."""
+    """Call id of each result in the message; empty for a result that names no call."""
     callers: tuple[Caller | None, ...] = ()
-    """Position of the call for each of `answers`, set by the history; None for a result without a call."""
+    """Position of the call for each of `answers`; None for a result without a call. The history sets it."""
     owners: tuple[int, ...] = ()
-    """Index in `answers` for each of `texts`, -1 for other texts than results; empty if all belong to the first."""
+    """Index in `answers` of each text's result, -1 for texts outside of results; empty if all are of the first
+    result."""
     failed: tuple[int, ...] = ()
     """Indexes in `answers` of the results that the client marks as failed."""
     settled: tuple[ToolCall, ...] = ()
-    """Calls that the provider itself has answered: the client sends no result."""
+    """Calls that the provider ran itself. The client sends no results for them."""
     media: tuple[Media, ...] = ()
     thoughts: tuple[str, ...] = ()
     """Texts of the model's reasoning, which Steno never changes or quotes."""
     sealed: bool = False
-    """True if all of it is signed or encrypted. Steno sends it unchanged or omits it, and never quotes it."""
+    """True if Steno must not change or quote the message, only send or omit it, such as signed thinking."""
     signed_thinking: bool = False
     """True if the provider signed some of its thoughts: see `without_thinking` in `compaction/view`."""
     bound: bool = False
     """True if the provider refuses the message without the next one. Steno sends or omits both together."""
     expires: bool = False
-    """True for an instruction that its provider shows to the model only until a later user message."""
+    """True for an instruction that the provider shows to the model only until the next user message."""
     encrypted: int = 0
-    """Characters of encrypted reasoning, from which its cost is estimated."""
+    """Number of characters of encrypted reasoning. Steno estimates its token cost from this number."""
     passed_on: tuple[int, ...] = ()
-    """Indexes in `texts` of results and documents, which its sender did not write."""
+    """Indexes in `texts` of results and documents, which the user did not write."""
     beside: tuple[int, ...] = ()
-    """Indexes of texts that are no results, in a message of kind `RESULT`."""
+    """Indexes in `texts` of texts that are no results, in a message of kind `RESULT`."""
     result_confidence: ResultConfidence = ResultConfidence.NONE
     """Confidence that a user message without marked results is a result."""
     continues: bool = False
-    """True for a user message within a turn; set by the history."""
+    """True for a user message that begins no turn. The history sets it."""
 
     @property
     def begins_turn(self) -> bool:
@@ -136,26 +137,26 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """Return whether this is a result written as user text. It names no call, and answers the message before."""
+        """Return whether this is a result that the client wrote as user text. It answers the previous message."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property
     def own_texts(self) -> tuple[str, ...]:
-        """Return the texts that the sender wrote."""
+        """Return the texts that the user wrote, without results and documents."""
         if not self.passed_on:
             return self.texts
         return tuple(text for place, text in enumerate(self.texts) if place not in self.passed_on)
 
     @property
     def result_places(self) -> tuple[int, ...]:
-        """Return the indexes in `texts` of results, which stages may shorten in any message."""
+        """Return the indexes in `texts` of results. Steno may shorten results in any message."""
         if self.kind is Kind.RESULT:
             return tuple(place for place in range(len(self.texts)) if place not in self.beside)
         return self.passed_on if self.answers else ()
 
     @property
     def without_results(self) -> Message:
-        """Return the message with empty results; a question beside them stays."""
+        """Return the message with empty texts in place of its results; other texts, such as a question, stay."""
         emptied = self.result_places
         return replace(self, texts=tuple("" if place in emptied else text for place, text in enumerate(self.texts)))
 
@@ -176,34 +177,34 @@ class Message(Struct, frozen=True, weakref=True):
 def own_message(text: str) -> Message:
     """Return a message by Steno, such as a note or stub, in the user's role.
 
-    In this role models do not take it for an order of the operator, which a summary of tool results must never become.
-    All formats accept a user message anywhere.
+    All formats accept a user message anywhere. As a system message, a summary of tool results would have the authority
+    of the operator's orders.
     """
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
 _CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
-"""Bits for the kinds of content in messages."""
+"""Bits of `History.held`, which tell the kinds of content in a history."""
 
 
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
-    """Messages in order, with properties derived from them, which a longer history reuses.
+    """Messages in order, with properties derived from them. A longer history reuses these properties.
 
-    A user message begins a turn, except after tool results or together with them: the assistant was still at work, so
-    the message continues the turn. A user message after an assistant message may be a tool result in text (see
-    `ResultConfidence`). If that is uncertain, it stays a user message, but continues the turn.
+    A user message begins a turn. A user message that follows or contains tool results continues a turn instead, because
+    the assistant is still at work. A user message after an assistant message may be a tool result in text (see
+    `ResultConfidence`). If that is uncertain, the message stays a user message, but continues the turn.
     """
 
     def __new__(cls, messages: Iterable[Message] = ()) -> Self:
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """Shorter history that this one extends, if it has no cached values yet. Values computed here are also cached
-    there, for other histories that extend it."""
+    """Shorter history that this history extends, if the two fields below were empty there. Steno then also caches their
+    values for the shorter history, because other histories may extend it, too."""
     chained: Any = None
-    """Chain cached by `Identity`; valid for every history that begins with this one."""
+    """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None
-    """Counts cached by the estimator; valid as `chained` is."""
+    """Counts cached by the estimator. They are valid for every history that begins with this history."""
 
     def grown(self, new: Sequence[Message]) -> History:
         """Return this history extended by the new messages."""
@@ -236,7 +237,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     @lazy
     def instructions(self) -> tuple[Message, ...]:
-        """Return the leading instructions. A format puts instructions from outside of the messages first."""
+        """Return the leading instructions. Formats put instructions from a separate member of the request first."""
         end = next((i for i, message in enumerate(self) if message.kind is not Kind.INSTRUCTIONS), len(self))
         return tuple(self[:end])
 
@@ -268,7 +269,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     @property
     def first_instruction(self) -> int:
-        """Return the index of the first instructions; without any, the length of the history."""
+        """Return the index of the first instructions; without instructions, the length of the history."""
         return self.instruction_places[0] if self.instruction_places else len(self)
 
     @property
@@ -317,7 +318,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return reduce(or_, map(_held_by, self), 0)
 
     def _units_of(self, longer: History) -> tuple[int, ...]:
-        """Return the starts of a longer history's units; the last unit of this history may continue there."""
+        """Return the starts of a longer history's units, in which the last unit of this history may continue."""
         starts = self.unit_starts
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -326,7 +327,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
 
 def _in_turn(messages: Iterable[Message], before: History | None) -> list[Message]:
-    """Return the messages, classified by the messages before them."""
+    """Return the messages with `kind` and `continues` set according to the messages before them."""
     last: Message | None = None  # Latest message that shows if the assistant is at work; None before the first turn.
     if before is not None and (rest := before.rest).turn_starts:
         last = next(message for message in reversed(rest) if message.kind in _AT_WORK or message.begins_turn)
@@ -361,7 +362,7 @@ def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]
 
 
 def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller | None]) -> bool:
-    """Return whether the results of a message have matching calls here, so that earlier messages need not be
+    """Return whether all results of a message have matching calls in `messages`. If so, earlier messages need not be
     searched."""
     return all(
         caller and (not id_ or messages[index - caller.distance].calls[caller.call].id == id_)
@@ -370,7 +371,7 @@ def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller
 
 
 def _callers(messages: Sequence[Message]) -> dict[int, tuple[Caller | None, ...]]:
-    """Return the calls of each message's results."""
+    """Return the positions of the calls of each message's results, by the message's index."""
     pairing = CallPairing()
     found: dict[int, tuple[Caller | None, ...]] = {}
     for index, message in enumerate(messages):
@@ -421,7 +422,7 @@ def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
 
 
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:
-    """Return whether one of the results belongs to a call before these messages."""
+    """Return whether a result in these messages belongs to a call before them."""
     has_spoken = False
     for index, message in enumerate(messages):
         has_spoken = has_spoken or message.kind is Kind.ASSISTANT
@@ -435,13 +436,13 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
 class Transcript:
     """The messages after the leading instructions, and the positions where they may be cut.
 
-    A turn is a user message and everything up to the next one that begins a turn. A unit is an assistant message with
-    its tool results, and the messages bound to them. A cut at position p separates the first p messages from the rest;
-    it is never inside a unit.
+    A turn reaches from a user message up to the next user message that begins a turn. A unit is an assistant message
+    with its tool results, and the messages bound to them. A cut at position p separates the first p messages from the
+    rest. A cut is never inside a unit.
     """
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
-        """`costs` returns the uncalibrated estimate of each message; it is called at most once."""
+        """`costs` returns the estimated tokens of each message, uncalibrated. It is called at most once."""
         self.messages = messages if isinstance(messages, History) else History(messages)
         self._costs = costs
 
@@ -449,7 +450,6 @@ class Transcript:
         return len(self.messages)
 
     def tokens(self, start: int, stop: int | None = None) -> int:
-        """Return the estimated tokens of the messages from `start` up to `stop`."""
         return self._tokens_before[len(self) if stop is None else stop] - self._tokens_before[start]
 
     def tokens_of(self, index: int) -> int:
@@ -460,17 +460,18 @@ class Transcript:
         return (0, *accumulate(self._costs()))
 
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
-        """Return the positions of a summarised range that stay verbatim, in a compaction up to `end`.
+        """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
-        These are instructions, and user messages of the turn that `end` splits: its first, and its last unless a user
-        message follows at `end`. A user message with results stays together with the calls of the results.
+        These are instructions. If `end` is inside a turn, they are also the turn's first user message and, unless a
+        user message is at `end`, the last one before `end`. A user message with results stays together with the
+        calls.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]
         return tuple(sorted({*inside, *(index for index in self._split_question(end) if start <= index < stop)}))
 
     def released(self, held: Iterable[int], end: int) -> list[int]:
-        """Return the positions in `held` that a compaction up to `end` need not carry."""
+        """Return the indexes in `held` of messages that need not stay verbatim in a compaction up to `end`."""
         stays = frozenset(self.carried(0, len(self), end))
         return [index for index in held if index not in stays]
 
@@ -494,13 +495,13 @@ class Transcript:
 
     @property
     def last_user(self) -> int:
-        """Return the index of the last user message; -1 without one."""
+        """Return the index of the last user message; -1 if there is none."""
         users = self.messages.user_places
         return users[-1] if users else -1
 
     @property
     def last_turn(self) -> int:
-        """Return the index of the last turn's first message, which gives the task; -1 without one."""
+        """Return the index of the last turn's first message, which gives the task; -1 if there is no turn."""
         return self.turn_starts[-1] if self.turn_starts else -1
 
     @property
@@ -509,29 +510,28 @@ class Transcript:
         return self.messages.unit_starts
 
     def is_answered(self, start: int, stop: int) -> bool:
-        """Return whether each call of a unit has a result, and each result a call."""
+        """Return whether each call in this range has a result, and each result has a call."""
         messages = self.messages[start:stop]
         calls = {(index, place) for index in range(start, stop) for place in range(len(self.messages[index].calls))}
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
 
     def call_text(self, index: int) -> str:
-        """Return names and arguments of the calls that a result answers, or the end of the text with the call."""
+        """Return names and arguments of the calls that a result answers, or the end of the text that has the call."""
         message = self.messages[index]
         if message.is_result_text:
             return self.messages[index - 1].text[-CALL_CHARACTERS:] if index else ""
         return "\n".join(f"{call.name} {call.arguments}" for call in calls_of(self.messages, index) if call)
 
     def unit_of(self, index: int) -> tuple[int, int]:
-        """Return start and stop of a message's unit."""
         after = bisect_right(self.cuts, index)
         return self.cuts[after - 1], self.cuts[after] if after < len(self.cuts) else len(self)
 
     def turn_at(self, position: int) -> int:
-        """Return the number of turns begun in the first `position` messages."""
+        """Return the number of turns that begin in the first `position` messages."""
         return bisect_left(self.turn_starts, position)
 
     def split_turn(self, position: int) -> int | None:
-        """Return the start of the turn that a cut at `position` splits, or None between turns."""
+        """Return the start of the turn that a cut at `position` splits; None if the cut is between turns."""
         if position >= len(self) or self.messages[position].begins_turn:
             return None
         begun = bisect_left(self.turn_starts, position)
@@ -539,8 +539,8 @@ class Transcript:
 
 
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Return the starts of the units, ascending: every index except those of results, of messages between a call and
-    its results, and of messages after a bound one."""
+    """Return the starts of the units, ascending. Each index is a start, except those of results, of messages between a
+    call and its results, and of messages after a bound message."""
     spoken = 0
     reaches: dict[int, int] = {}  # end of the unit of each message with calls
     for index, message in enumerate(messages):
@@ -561,7 +561,7 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def calls_of(messages: Sequence[Message], index: int) -> list[ToolCall | None]:
-    """Return the call of each result of a message; None if these messages do not contain it."""
+    """Return the call of each result of a message; None if `messages` do not contain the call."""
     return [
         messages[index - caller.distance].calls[caller.call] if caller and caller.distance <= index else None
         for caller in messages[index].callers
@@ -569,5 +569,5 @@ def calls_of(messages: Sequence[Message], index: int) -> list[ToolCall | None]:
 
 
 def tool_name(messages: Sequence[Message], index: int) -> str:
-    """Return the name of a result's tool from its call, else from the result; empty if neither has one."""
+    """Return the name of a result's tool: from its call, else from the result, else empty."""
     return next((call.name for call in calls_of(messages, index) if call and call.name), messages[index].name)

@@ -1,8 +1,8 @@
-"""Quoting: text of a conversation inside a text by Steno, so that neither can be taken for the other.
+"""Quoting: put conversation text into a text by Steno so that a model cannot mistake one for the other.
 
-Steno's headings begin with `<` and a fence, its marks with `<`, a word and a fence. A fence is eight digits, in earlier
-releases hexadecimal ones. Language models also follow imitations, so Steno recognises a fence in any case, in similar
-letters, and with blanks or invisible characters between its digits.
+Steno's headings begin with `<` and a fence, and its marks with `<`, a word and a fence. A fence is eight digits; in
+earlier releases they were hexadecimal. Models also follow imitations, so Steno escapes fences in any case, with
+look-alike letters, and with blanks or invisible characters between the digits.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from unicodedata import category, normalize
 
 LONGEST_WORD = 64
 MARKS = ("notes", "values", "words", "recalled", "work")
-"""Words of Steno's marks. A pair of marks encloses a text of this kind."""
+"""Words of Steno's marks. An opening and a closing mark enclose a text of this kind."""
 WORD_MARKS = frozenset("-.:/@+")
 
 _BREAKS = "\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
-"""Characters that some readers take for a line end."""
+"""Characters that some programs treat as a line end."""
 _BLANKS = " \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _UNSEEN = (
     "\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
@@ -98,7 +98,7 @@ def word(name: str) -> str:
 
 
 def marked(mark: str, text: str, fence: str) -> str:
-    """Return the text between two marks of a kind from `MARKS`, which `quoted` escapes in the text itself."""
+    """Return the text, quoted, between an opening and a closing mark with a word from `MARKS`."""
     return f"<{mark} {fence}>\n{quoted(text, fence)}\n</{mark} {fence}>"
 
 
@@ -107,17 +107,17 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Return the text with all lines but the first indented, so that only Steno's own text begins a line."""
+    """Return the text with every line but the first indented, so that no line of it begins like a line of Steno's."""
     return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
 
 
 def as_block(text: str) -> str:
-    """Return the text with every line indented: a Markdown code block, which no line can end."""
+    """Return the text with every line indented: a Markdown code block that the text itself cannot end."""
     return f"\t{indented(text)}"
 
 
 def quoted(text: str, fence: str) -> str:
-    """Return the text with everything escaped that could be read as a heading or mark, with this or any other fence."""
+    """Return the text with escapes in all passages that a model could read as a heading or mark, with any fence."""
     if fence in _BETWEEN.sub("", text).translate(_PLAIN):
         text = re.sub(_spelled(fence, _BLANKS + _UNSEEN), lambda found: f"{found[0][:1]}-{found[0][1:]}", text)
     return _SHAPES.sub(lambda found: f"{found[0]}\\", text)

@@ -1,7 +1,7 @@
-"""Reasons why Steno could not do something.
+"""Reasons why Steno did not compact a request, or did so with less effect than intended.
 
 This is the only list of reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store.
-Decisions use these values; their text is made for output only.
+Decisions depend on these values. Their text is for output only.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ PROBLEMS = frozenset(_CODES[_CODES.index(Code.OVER_THE_LIMIT) : _CODES.index(Cod
 class Reason(Struct, frozen=True):
     code: Code
     detail: str = ""
-    """Detail in addition to the code: a status, sizes, a word of the provider."""
+    """Detail in addition to the code: a status, sizes, or a word from the provider's answer."""
 
     @property
     def text(self) -> str:
@@ -186,7 +186,7 @@ class Reason(Struct, frozen=True):
 
 
 Reasons = tuple[Reason, ...]
-"""Reasons, the cause first, then its consequences; empty if there is nothing to report."""
+"""Reasons, the cause first, then its consequences. Empty if there is nothing to report."""
 
 
 def because(code: Code, detail: str = "") -> Reasons:
@@ -235,7 +235,7 @@ _FAULT = "This is the provider's own trouble: add summary.fallbacks to be indepe
 
 
 def hint_for(why: Reasons) -> str | None:
-    """Return the advice for the first reason for which there is advice."""
+    """Return the advice for the first reason that has advice."""
     return next((remedy for reason in why if (remedy := _remedy(reason)) is not None), None)
 
 

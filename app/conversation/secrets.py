@@ -1,7 +1,7 @@
-"""Secrets: keys, tokens, passwords and private keys, which are removed from a text before it is stored.
+"""Secrets: remove keys, tokens, passwords and private keys from a text before Steno stores it.
 
-Most texts contain no secret, so `secrets.toml` has hints for each pattern, and Steno tries a pattern only at a hint. If
-only its name suggests that a value is a secret, the value must also look random: a variable is no password.
+Most texts contain no secret. So `secrets.toml` has hints for each pattern, and Steno tries a pattern only at its hints.
+Where only a name such as `password` suggests a secret, the value must also look random: it may be a variable.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from app.conversation.wordings import read_wordings
 
 REMOVED = "[secret removed]"
 LEAST_BITS = 2.75
-"""Least bits of information in each character of a value that looks random: words repeat their letters."""
+"""Minimum entropy of a value that looks random, in bits for each character. Words have less: their letters repeat."""
 JUDGED = 80
-"""Characters of a value that are tested for randomness, to bound the time."""
+"""Number of characters of a value that are tested for randomness, to bound the time."""
 
 _WORDINGS = read_wordings(__package__, "secrets.toml")
 _PLACEHOLDER = re.compile(_WORDINGS["placeholder"])
@@ -37,7 +37,7 @@ def without_secrets(text: str) -> str:
 
 
 def _places(text: str) -> Iterator[tuple[int, int]]:
-    # This is the only letter whose lower case is longer. Positions must be the same in both texts.
+    # U+0130 is the only letter whose lower case is longer. Positions must be the same in both texts.
     lowered = text.replace("\u0130", "I").lower()
     for hints, pattern in _RULES:
         read = lowered if pattern.flags & re.IGNORECASE else text

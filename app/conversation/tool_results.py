@@ -1,18 +1,18 @@
 """Tool results: recognition of user messages that contain results as text, and pairing of results with calls.
 
-Clients without a role for calls and results write them as text. `authored_text` judges a user message by itself.
-Whether it is a result also depends on the message before it: see `History`. `authored_text.toml` has the wordings.
+Some clients write calls and results as text, because their API has no role for them. `authored_text` judges each user
+message alone. `History` also considers the previous message. The wordings are in `authored_text.toml`.
 
 Rules for pairing (`CallPairing`):
 
-1. A result with the id of a call answers that call: the first unanswered one in the latest batch that has the id.
-2. A result without an id, or with an unknown one, answers by name: an unanswered call of the same tool. Some adapters
-   send the tool's name as the id.
-3. Otherwise a result without an id answers the first unanswered call. A result with an unknown id answers the first
-   unanswered call without an id.
+1. A result with a call's id answers that call: of several such calls, the first unanswered one in the latest batch.
+2. A result without an id, or with an unknown id, answers an unanswered call of the same tool. Some adapters send the
+   tool's name as the id.
+3. If there is no such call, a result without an id answers the first unanswered call. A result with an unknown id
+   answers the first unanswered call without an id.
 
 A batch is all calls without a result or a user message between them: the model made them at once. Rules 2 and 3 use the
-latest batch alone. A further result, when all calls are answered, belongs to the call of the previous result.
+latest batch alone. If all its calls are answered, a result without an id belongs to the call of the previous result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.conversation.wordings import read_wordings
 
 WORDINGS = read_wordings(__package__, "authored_text.toml")
 CALL_CHARACTERS = 4_000
-"""Characters at the end of an assistant message that are searched for a call."""
+"""Number of characters at the end of an assistant message that are searched for a call."""
 
 _CALL = re.compile("|".join(WORDINGS["calls"]), re.MULTILINE)
 
@@ -36,7 +36,7 @@ class ResultConfidence(Enum):
     POSSIBLE = auto()
     """The message reads like a result, but may contain the user's words."""
     LIKELY = auto()
-    """The message has words that a user might write. It is a result only if the assistant called a tool."""
+    """The message has words that a user might write, too. It is a result only after a call by the assistant."""
     CERTAIN = auto()
     """The message has words that only programs write."""
 
@@ -66,7 +66,7 @@ class CallPairing:
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls by id, of the latest batch that has the id. Answered calls are removed, except the last call."""
+        """Calls by id, from the latest batch with the id. Answered calls are removed, except the last call of an id."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}

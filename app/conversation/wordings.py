@@ -1,4 +1,4 @@
-"""Wordings: patterns in data files beside the code that matches them."""
+"""Wordings: patterns in TOML files, each next to the code that uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PART = re.compile(r"\{([a-z]+)\}")
 
 
 def read_wordings(package: str, name: str) -> dict[str, Any]:
-    """Read the tables of a TOML file, each text joined to one line and with the file's `parts` in place of `{name}`."""
+    """Read a TOML file. Each of its texts becomes one line, with entries of `parts` in place of `{name}`."""
     read = tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
     parts = read.pop("parts", {})
     return dict(_written(read, parts))
@@ -26,5 +26,5 @@ def _written(table: Any, parts: dict[str, str]) -> Any:
 
 
 def _in_one_line(text: str) -> str:
-    """Join the lines of a text, without white space around them."""
+    """Join the lines of a text, without the white space at the ends of each line."""
     return "".join(map(str.strip, text.splitlines())) if "\n" in text else text
