@@ -1,9 +1,9 @@
 """Background compactions: after an answer, Steno summarises the history of the request, so that the next request need
 not wait.
 
-Steno makes the summary that is due by `background_budget`, which has a lower trigger and a smaller target than the
-request's budget. A later request uses the summary once its own trigger fires. There is no queue: if too many background
-compactions are running, none starts, and Steno tries again after the conversation's next answer.
+The limits of a background compaction (`background_budget`) have a lower trigger and a smaller target than the request's
+limits. A later request uses the summary once its own trigger fires. There is no queue: if too many background
+compactions are running, Steno starts none, and tries again after the conversation's next answer.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class RequestRate(Struct, frozen=True):
         return sum(answered.forwarded for answered in self.latest[1:]) >= LIKELY_TOKENS_PER_HOUR * hours
 
     def growth(self, seconds: float) -> int:
-        """Return the tokens by which the history may grow in `seconds`: the average growth in that time with a margin,
-        plus the largest growth in one request. A pause longer than `seconds` counts as `seconds`, because the client
-        may be faster after it."""
+        """Return the tokens by which the history may grow in `seconds`: the average growth in that time times a margin,
+        plus the largest growth between two requests. A pause longer than `seconds` counts as `seconds`, because the
+        client may be faster after the pause."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)

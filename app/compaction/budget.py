@@ -20,7 +20,7 @@ WindowSource = str
 MAX_RESERVE = 8_192
 CAP = 160_000
 """Tokens above which a compaction is due in any window: longer prompts lower the quality and raise the cost of answers.
-If the limit is larger, ratios apply to this value instead."""
+If the limit is larger, the ratios of `Shares` are shares of the cap."""
 MOST_RESERVED = 0.25
 """Maximum share of the window that is reserved for an output cap. Many clients set `max_tokens` to the maximum, but
 their answers are far shorter."""
@@ -41,11 +41,11 @@ LEAST_OVER_TARGET = 1.10
 WAIT_SHARE = 0.97
 """Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
-"""Like `WAIT_SHARE`, as a multiple of `Budget.room`: an operator may have set the cap to avoid a price step."""
+"""Maximum size of this view as a multiple of `Budget.room`. The operator may have set the cap to limit the price."""
 REMEMBERED_SHARE = 0.5
 """Minimum size of a request that counts for `RequestRate`, as a share of `background_threshold`."""
 LEAST_KEPT = 0.5
-"""Minimum share of target and tail after the expected growth is subtracted. The growth is uncertain."""
+"""Minimum share of target and tail that remains after the expected growth, which is uncertain, is subtracted."""
 
 
 class Window(Struct, frozen=True):
@@ -95,13 +95,13 @@ class Shares(Struct, frozen=True):
     """Number of whole turns before the current one that stay verbatim."""
     tail: float = 0.30
     tail_fill: float = 0.15
-    """Earlier turns stay verbatim, too, while the tail is within this share and `most_tail_fill` tokens."""
+    """Turns before `tail_turns` also stay verbatim if the tail has at most this share and `most_tail_fill` tokens."""
     most_tail_fill: int = 16_384
     chunk: float = 0.06
     """Maximum share of one summary; `max_summary_tokens` also limits it."""
     max_summary_tokens: int = 2_048
     fold: float = 0.30
-    """Share of all summaries together above which they are folded."""
+    """Total share of the summaries above which they are folded."""
     reserve: float | None = None
     """Minimum share of the window that is reserved for the completion. None: see `reserve_of`."""
 
@@ -125,7 +125,7 @@ class Budget(Struct, frozen=True):
     """Maximum view after a compaction."""
     tail_turns: int
     tail: int
-    """Maximum verbatim tail, if it does not consist of the last unit alone."""
+    """Maximum verbatim tail. The last unit stays verbatim even if it is larger."""
     tail_fill: int
     summary: int
     fold: int
@@ -140,7 +140,7 @@ class Budget(Struct, frozen=True):
     reserve: int = 0
     """Part of the window reserved for the completion, in the provider's tokens."""
     adds_output: bool = False
-    """Whether the provider has refused a prompt that exceeded the window only with its output cap."""
+    """Whether the provider has refused a prompt because prompt and output cap together exceeded the window."""
     body_bytes: int = 0
     """Maximum bytes of all messages; if they have more, media are masked. 0: no maximum."""
 
@@ -183,8 +183,8 @@ def budget_for(
         since = int(shares.since_checkpoint * window.context / line.ratio)
     target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
-    # The cost gate must not exceed the cap, because the cap also protects the quality of answers. Nor the room beside
-    # the thinking budget, because the provider may add the output, and then refuses the postponed compaction's prompt.
+    # The cost gate must not allow a prompt over the cap, which also protects the quality of answers. It must leave room
+    # for the least output, because a provider that adds the output cap would refuse the prompt.
     most = min(COST_GATE_SHARE * limit, room, window.context - least)
     cost_gate_limit = line.to_estimate(most * caution) if threshold is None else 0
     return Budget(
@@ -231,7 +231,7 @@ def _due(window: int, limit: int, shares: Shares) -> float:
 
 
 def least_output(window: int, cap: int, thinking: int) -> int:
-    """Return the lowest output cap that Steno may set: a quarter of the window, and more than the thinking budget."""
+    """Return the minimum of a lowered output cap: a quarter of the window and more than `thinking`, at most `cap`."""
     return min(cap, max(int(MOST_RESERVED * window), thinking + 1))
 
 
@@ -296,12 +296,12 @@ MIN_LIMIT = 1_000
 FEW = 16
 """Maximum tokens of an empty answer: providers count its end tokens."""
 FULL_SHARE = 0.95
-"""Minimum share of the window that prompt and answer must fill for the window to have ended the answer."""
+"""Steno assumes that the window ended an empty answer if prompt and answer fill at least this share of the window."""
 PRESSURE = 0.80
 """Share of the window that the estimate of a prompt must reach for an overflow to be plausible."""
 CEILING_SHARE = 0.95
 MIX_ERROR = 0.05
-"""Share by which the provider may count more tokens per estimated token in the smaller prompt: its content differs."""
+"""Share by which the ratio of provider tokens to estimate may be higher in the retry, because its content differs."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
 """Shares of a prompt that Steno tries if the refusal gives no numbers: `SENT_MEDIA_SHARE` of a prompt with media."""
@@ -315,7 +315,7 @@ PAYLOAD_SHARE = 0.9
 
 
 class Overflow(Struct, frozen=True):
-    """Refusal of a prompt for its size. Numbers are from the provider's error; None if it gives none."""
+    """Refusal of a prompt for its size. Numbers are from the provider's error; None if the error has no such number."""
 
     kind: Literal["context_window", "request_too_large", "payload"]
     """Exceeded limit: the model's window, a quota of tokens per minute, or a number of bytes."""
@@ -326,7 +326,7 @@ class Overflow(Struct, frozen=True):
     """Tokens counted against the limit: the prompt, and the output if the provider adds it."""
     names_output: bool = False
     needs_pressure: bool = False
-    """True if the error gives no reason. It counts as an overflow only if the estimate reaches `PRESSURE`."""
+    """True if the error gives no reason. Steno then assumes an overflow only if the estimate reaches `PRESSURE`."""
     limit_bytes: int | None = None
 
     @property
@@ -336,7 +336,7 @@ class Overflow(Struct, frozen=True):
 
     @property
     def adds_output(self) -> bool:
-        """Whether the prompt alone fits the limit, and exceeds it only with the output."""
+        """Whether the prompt fits the limit, but not together with the output."""
         prompt, limit, requested = self.prompt, self.limit, self.requested
         return prompt is not None and limit is not None and requested is not None and prompt <= limit < requested
 
@@ -368,7 +368,7 @@ def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: i
         is_overflow = False
     elif completion is None:
         is_overflow = cap is None or expected >= PRESSURE * window
-    else:  # Otherwise hidden thinking may have used up an output cap that the provider sets.
+    else:  # A longer completion may be hidden thinking that used up the provider's own output cap.
         is_overflow = completion <= FEW or total >= FULL_SHARE * window
     return Overflow("context_window", total) if is_overflow and total >= MIN_LIMIT else None
 
@@ -456,9 +456,9 @@ def _fewer_tokens(
     """Return limits for a smaller prompt, and its maximum in the provider's tokens. The limits are None if too little
     of the conversation would be left.
 
-    If the provider counted more than Steno expected, the limits are scaled by that factor, with a margin (`MIX_ERROR`).
-    In a prompt with media, Steno first assumes that the difference comes from pictures that stay, and subtracts it. If
-    that leaves no room, Steno assumes that it comes from pictures that can be masked, and scales the limits.
+    If the provider counted more tokens than Steno expected, Steno divides the limits by the ratio of the two counts,
+    with a margin (`MIX_ERROR`). For a prompt with media, Steno first assumes that the difference comes from pictures
+    that stay, and subtracts it. If no room is left, Steno assumes pictures that can be masked, and divides the limits.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)

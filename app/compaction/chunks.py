@@ -1,5 +1,5 @@
-"""Summary chunks, which replace messages in a payload; the check of a summariser's answer (`objection`); outcomes of a
-compaction."""
+"""Results of a compaction: summary chunks, which replace messages in a payload; the check of the summariser's answers
+(`objection`); outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.tokens.usage import UNBILLED, Bill, Tokens
 
 
 class UserWords(Struct, frozen=True):
-    """Verbatim words of the user from one message. `[...]` marks an omission."""
+    """Quotation from one user message. `[...]` marks each omission."""
 
     turn: int | None
     """Number of the turn, from 1; None for an entry that an earlier release stored."""
@@ -26,29 +26,30 @@ class UserWords(Struct, frozen=True):
 
 
 class SummaryChunk(Struct, frozen=True):
-    """Summary of the messages after `from_digest` through `through_digest` of a chain of digests.
+    """Summary of a range of messages.
 
-    A request uses a chunk only if both digests are in the request's own chain (see `identity`). So an edited or
-    branched history never gets a summary of other messages.
+    `from_digest` is the digest of the history before the range, `through_digest` of the history to the range's end
+    (see `identity`). A request uses a chunk only if its history has both digests, so an edited or branched history
+    never gets a summary of other messages. `first_index` and `last_index` are the positions of the first and last
+    message, from 0, after the leading instructions.
 
-    `first_index` and `last_index` count messages after the leading instructions, from 0, both inclusive.
     `through_turn` is the number of turns that begin up to `last_index`. `carried` holds the messages that stay verbatim
     after the summary, as offsets from `first_index`. `tokens` is the uncalibrated estimate of the summary in a payload,
     with its heading, exact values and user's words.
     """
 
     id: str
-    """Content address: a digest of range, series, level, text, values and user's words."""
+    """Digest of range, series, level, text, values and user's words."""
     conversation_id: str
     """Conversation for which the chunk was made; any conversation of the tenant may use it."""
     series: str
     """Key of strategy and focus. A request reads only chunks of its own series."""
     level: int
-    """0 if made from messages, and from older chunks if it has `children`; n + 1 for a fold of chunks up to level n."""
+    """0 for a summary of messages, even if it also replaces older chunks. A fold of chunks up to level n has n + 1."""
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes
-    """Digest of the last covered message alone, without the chain."""
+    """Digest of the range's last message alone."""
     first_index: int
     last_index: int
     through_turn: int
@@ -58,8 +59,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction made another chunk directly after this one. If that chunk applies to a history, a
-    view with this chunk continues with a chunk of the same kind (fold or not)."""
+    """True if the same compaction made the next chunk, too. A view then continues with a chunk of the same kind (fold
+    or not) if one applies."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
@@ -67,13 +68,13 @@ class SummaryChunk(Struct, frozen=True):
     user_words: tuple[UserWords, ...] = ()
     """The user's words in the range, in order: see `user_words`."""
     user_words_tokens: int = 0
-    """Estimate of `user_words` in a payload."""
+    """Estimated tokens of `user_words` in a payload."""
     values_kept: float | None = None
     """Share of `values` that the text repeats; None without values."""
     history_length: int | None = None
     """Number of messages of the history when the chunk was made; None in chunks of earlier releases."""
     created_at: datetime | None = None
-    """Time of the store's clock; None until the chunk is stored."""
+    """Time by the store's clock; None until the chunk is stored."""
 
 
 class FirstChunk(Struct, frozen=True):
@@ -103,15 +104,15 @@ REPLACED_SHARE = 0.70
 MISCOUNT = 1.25
 """Factor by which Steno's count of an answer may exceed the output cap of the call, because tokenizers differ."""
 LONGEST_REFUSAL = 100
-"""Maximum tokens of a refusal. A longer text with the same beginning quotes an apology from the conversation."""
+"""Maximum tokens of a refusal. A longer text that begins like a refusal probably quotes one from the conversation."""
 ECHOED = 80
-"""Characters at the start of the instructions. An answer that begins with these repeats the instructions."""
+"""An answer that begins with this many characters of its instructions repeats the instructions."""
 _THOUGHT = "think|thinking|reasoning"
 REASONING = re.compile(
     rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-"""Reasoning before an answer. The opening tag may be missing, or in a cut answer the closing tag."""
+"""Reasoning before an answer. The opening tag may be missing. The closing tag may be missing if the answer was cut."""
 REFUSAL = re.compile(
     rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'refusals.toml')['refusals'].values()))})",
     re.IGNORECASE,
@@ -213,7 +214,7 @@ class Outcome(Enum):
     AWAITED = auto()
     """Another request's compaction ended first. Its chunks may be in the store."""
     IN_BACKGROUND = auto()
-    """The summary is left to a background compaction; the request is sent without it."""
+    """A background compaction will make the summary; the request is sent without it."""
     NOTHING_TO_SUMMARISE = auto()
     NOT_BEGUN = auto()
 
@@ -253,7 +254,7 @@ class Compaction(Struct, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """True if the compaction ended before the deadline, even by a failure."""
+        """True if the compaction ran to its end, with success or failure."""
         return self.outcome in _FINISHED
 
     @property

@@ -1,4 +1,4 @@
-"""Decision: which view is a request's payload, the steps that led to it, and a report for the client and the inspector.
+"""Decision: the view that Steno sends for a request, the tried steps, and a report for the client and the inspector.
 
 `settle` tries views in turn, from the stored summaries to the client's own bytes. Steno builds a view from masks and
 summaries and applies the stages of the policy in order: session pruning, fading, sliding window. If the view is still
@@ -149,7 +149,7 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
             continue
         if view == untrimmed and view.tokens <= state.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        # A view that omits nothing keeps the calls and results that the client sent alone: the provider accepts them.
+        # If nothing is omitted, calls without results and results without calls stay: the provider accepts them.
         leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
         orphans = leaves_out or view.tokens > state.budget.limit
         repaired = with_carried_context(conversation, repair(conversation, view, state.cost, orphans=orphans))
@@ -182,8 +182,8 @@ def with_alternating_roles(state: PlanningState, refused: Decision) -> Decision 
 
 
 def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
-    """Return a simpler decision after the provider refused a view for its shape. After a summarised view, that is a
-    view without summaries and stored masks, otherwise the client's own bytes if the window holds them.
+    """Return a simpler decision after the provider refused a view for its shape: for a summarised view, a view without
+    summaries and stored masks; otherwise the client's own bytes if they fit into the window.
 
     Return None without a simpler view, or if the history itself is malformed: the client then gets the refusal.
     """

@@ -1,6 +1,6 @@
 """Exact values: ids, paths, links, dates and amounts in a text, recognised by their form.
 
-Passwords, keys and payment card numbers are excluded. A pattern reads a run of characters only once, and texts have a
+Passwords, keys and payment card numbers are excluded. Patterns read each run of characters once, and texts are cut to a
 maximum length, so a hostile text takes no longer than other long texts.
 """
 
@@ -85,7 +85,7 @@ def readable_part(text: str, most: int) -> str:
 
 
 def find_values(text: str) -> Sequence[ExactValue]:
-    """Return the exact values of a text in order. If values overlap, only the first is returned, the longest one."""
+    """Return the exact values of a text in order; of overlapping values only the first, and the longest of these."""
     phrases = (ExactValue(p.start(), p.end(), str(p.lastgroup), p[0].rstrip(".,'")) for p in _PHRASES.finditer(text))
     values: list[ExactValue] = []
     for value in sorted((*_words(text), *phrases), key=lambda value: (value.start, -value.stop)):

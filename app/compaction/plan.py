@@ -1,4 +1,4 @@
-"""Planning of a due compaction: its messages, its parts, the start of the verbatim tail, and its cost."""
+"""Plan of a due compaction: the messages to summarise, their parts, the start of the verbatim tail, and the cost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ rejects it."""
 MOST_PARTS = 64
 """Maximum number of summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""Minimum share of the request that a compaction has to free. With less, the next would be due a turn later."""
+"""Minimum share of the request that a compaction has to free. Otherwise the next one might be due a turn later."""
 CHARACTERS_A_TOKEN = 4
 """Assumed characters per token of a summary prompt."""
 
@@ -62,7 +62,7 @@ class SummaryOptions(Struct, frozen=True):
     focus: str = ""
     """Subject that the client wants summaries to emphasise, in its own words."""
     ratio: float = 1.0
-    """Tokens of the summariser per estimated token. Output caps of its calls are multiplied by it."""
+    """The summariser's tokens per estimated token: a factor for the output caps of its calls."""
     strategy: Strategy = "additive"
     folds_in: bool = True
     """Whether a due fold is made in the same call as the new summary."""
@@ -139,8 +139,8 @@ def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
 
 
 def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
-    """Return the cut at which a part from `start` has about `size` tokens and at most `at_most`; None without one.
-    `cuts` must ascend."""
+    """Return the cut at which a part from `start` has about `size` tokens and at most `at_most`; None if there is no
+    such cut. `cuts` must ascend."""
 
     def quoted(cut: int) -> int:
         return quoted_tokens(transcript, start, cut)
@@ -154,7 +154,7 @@ def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: floa
 def _with_neighbours(transcript: Transcript, parts: Sequence[Span], options: SummaryOptions) -> tuple[Span, ...]:
     joined: list[Span] = []
     for part in parts:
-        # Each part of a cumulative summary carries the user messages of the turn that its own end splits.
+        # Each part of a cumulative summary carries the user messages of a turn that the part's end splits.
         neighbours = ((each, each.stop if options.cumulative else parts[-1].stop) for each in (*joined[-1:], part))
         smaller = min(replaced_tokens(transcript, each, end) for each, end in neighbours)
         if joined and smaller < SMALLEST_PART:
@@ -200,8 +200,8 @@ def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
 
 
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
-    """Return the positions of the messages that these chunks carry and their fold would not carry: user messages of
-    turns that a chunk's end splits. Without folds, they would accumulate in the payload."""
+    """Return the positions of the messages that these chunks carry, but a fold of the chunks would not: user messages
+    of turns that a chunk's end splits. Without folds, these messages would accumulate in the payload."""
     if not chunks:
         return []
     held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
@@ -214,8 +214,8 @@ def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> i
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
-    """Return the start of the verbatim tail: the earliest with which the tail is within its budget and the view within
-    the target, otherwise the start of the last unit. None if there is nothing to summarise before the last unit.
+    """Return the start of the verbatim tail: the earliest position at which the tail is within its budget and the view
+    within the target, otherwise the start of the last unit. None without messages to summarise before the last unit.
 
     The tail starts between turns, or between units of a turn whose user message stays.
     """
@@ -240,11 +240,11 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
 
 
 def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
-    """Return possible starts of the tail, the longest tail first: at `always` (the start of the last `tail_turns` turns
-    and the current one), or earlier while the tail has at most `fill` tokens.
+    """Return possible starts of the tail in ascending order. The first is at `always` (the start of the last
+    `tail_turns` turns and the current turn), or earlier if the tail then has at most `fill` tokens.
 
-    If the next earlier turn is too long and most of the fill would stay unused, the tail starts at one of its units,
-    because an agent continues from its latest steps. If the tail starts inside the last turn, it has at most `fill`
+    If the next earlier turn is too long and most of `fill` would stay unused, the tail may start between units of that
+    turn, because an agent continues from its latest steps. A tail that starts inside the last turn has at most `fill`
     tokens or is the last unit, because the provider would read every further token uncached.
     """
     turns = transcript.turn_starts
@@ -317,10 +317,9 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 
 
 class Plan(Struct, frozen=True):
-    """Due compaction: adds one chunk to `base` for each of `spans`, and folds chunks if they are too large together.
+    """Due compaction: adds one chunk to `base` for each of `spans`, and folds chunks if together they are too large.
 
-    The new chunks are used together: a view with one of them has all that apply. Without spans the compaction only
-    folds.
+    A view with one of the new chunks also has the others that apply. Without spans, the compaction only folds.
     """
 
     base: Path
@@ -397,7 +396,7 @@ def _frees_enough(
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
-    """Return whether one call makes one chunk of the plan's messages and all older chunks, instead of a fold."""
+    """Return whether one call summarises the plan's messages and all older chunks together, instead of a fold."""
     if not options.folds_in or len(plan.spans) != 1:
         return False
     (span,), chunks = plan.spans, plan.base.chunks
@@ -420,8 +419,8 @@ def _spans(
 
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
-    """Return known level 0 chunks inside the span that do not overlap, by range. Exclude chunks at its start, and a
-    chunk at its end that is only used with a later chunk."""
+    """Return known level 0 chunks inside the span that do not overlap, by range. Exclude chunks that begin at the
+    span's start, and a chunk that ends at the span's end but is only used with a later chunk."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):
@@ -474,9 +473,8 @@ def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundar
 def calls_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions, price: Price, shown: Rates | None
 ) -> float:
-    """Return the cost of a plan's summary calls, in tokens times the price of a million. It excludes the summariser's
-    reasoning, and folds. `shown`: rates of a summariser whose provider has the conversation in its cache; None for
-    another summariser."""
+    """Return the cost of a plan's summary calls, in tokens times the price per million tokens, without folds and the
+    summariser's reasoning. `shown`: rates if the summariser's provider has the conversation in its cache, else None."""
     rules = 2 * len(options.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
     for span in plan.missing:
@@ -515,8 +513,8 @@ def mask_costs_too_much(state: PlanningState, boundary: MaskBoundary, rates: Rat
 
 
 def _change(state: PlanningState, freed: int, rewritten: int) -> Change:
-    """Return the effect in the provider's tokens. The estimated growth of a request is the history's tokens divided by
-    its assistant messages."""
+    """Return the effect in the provider's tokens. The estimated growth per request is the history's tokens divided by
+    the number of its assistant messages."""
     conversation, ratio = state.conversation, state.budget.line.ratio
     answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
     growth = conversation.transcript.tokens(0) / max(1, answered)

@@ -1,19 +1,19 @@
 """Planning state: a request's history, its policy, and its best view with the existing chunks and masks.
 
-Rule: the smallest change that fits. A path is a sequence of chunks that starts at the first message, has no gaps, and
-leaves at least the last unit verbatim. The view uses the path that covers the fewest messages without firing the
-trigger. Neither time nor the order of insertion matters, so every replica selects the same view. A chunk that was made
-in advance is not used until it is needed, because it would change the prompt's prefix. If no path is sufficient, a
-compaction is due: it extends the path that covers the most messages.
+Steno changes the history as little as possible. A path is a sequence of chunks that starts at the first message, has no
+gaps, and leaves at least the last unit verbatim. The view uses the path that covers the fewest messages without firing
+the trigger. Times and the order of insertion do not matter, so every replica selects the same view. A chunk that was
+made in advance is not used until it is needed, because it would change the prompt's prefix. If every path fires the
+trigger, a compaction is due: it extends the path that covers the most messages.
 
 A `PlanningState` is immutable. A new chunk or mask makes a new state.
 
-Some clients write, say, the time into the first message, so that each turn sends another form of the history. After two
-summaries of such a history, a third is not worth its price (`changes_every_turn`). Separate conversations with the same
-messages after different beginnings look similar: templates, evaluations, a gateway with one key. The difference is that
-a changing history has only one form at a time, each a few messages longer than the previous form, while conversations
-of a template exist side by side. In doubt, a history counts as unchanged: this error costs one summary, while the
-opposite error leaves a conversation without summaries.
+Some clients change the first message in every turn, for example by writing the time into it. Old summaries then do not
+apply to the new form of the history, so after two of them Steno makes no third (`changes_every_turn`). Separate
+conversations from one template look similar: they have the same messages after different beginnings. But they exist
+side by side, while a changing history has one form at a time, each a few messages longer than the previous form. In
+doubt, Steno makes the summary: an error then costs one summary, while the opposite error leaves a conversation without
+summaries.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from app.tokens.estimate import Cost
 from app.tokens.usage import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
-"""Way to make summaries. `additive`: a chunk for each range of messages. `full`: one summary of the whole history.
-`checkpoint`, `rolling`: one summary, of the previous one and the messages since. `window`, `none`: no summaries."""
+"""`additive`: a summary for each range of messages. `full`: one summary of the whole history. `checkpoint`, `rolling`:
+one summary, made from the previous summary and the messages after it. `window`, `none`: no summaries."""
 
 CUMULATIVE: frozenset[Strategy] = frozenset({"full", "checkpoint", "rolling"})
 """Strategies in which a single summary replaces the whole history before the tail."""
@@ -85,8 +85,8 @@ class Policy(Struct, frozen=True):
         return self.strategy in SUMMARISING
 
     def leaves_alone(self, conversation: Conversation, budget: Budget, *, counts: bool = True) -> bool:
-        """Return whether no stage would change the conversation. Tokens are counted only if necessary; without `counts`
-        the result is then False."""
+        """Return whether no stage would change the conversation. If that depends on the exact number of tokens, count
+        them; without `counts`, return False instead."""
         bound, quiet = conversation.bound, self.quiet_tokens(budget)
         if not (conversation.is_within(quiet) if counts else bound is not None and bound <= quiet):
             return False
@@ -151,7 +151,7 @@ def least_view(
     masking: Masking | None = None,
     masked_at_most: int | None = None,
 ) -> View | None:
-    """Return the view that covers the fewest messages without firing the trigger, or None.
+    """Return the view whose summaries cover the fewest messages without firing the trigger, or None.
 
     Of views with equal coverage, the one without masks is best, then the one with the earliest boundary. A view of more
     than `masked_at_most` tokens must have all known masks, even if it does not fire the trigger without them.
@@ -391,7 +391,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fits_shortened(self) -> bool:
-        """Return whether no summary could help, because the last unit is too large, but shortening messages does."""
+        """Return whether the last unit is too large for a summary to help, but shortening messages helps."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
         return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
@@ -435,7 +435,7 @@ def due_mask(state: PlanningState) -> MaskBoundary | None:
 TELLING_TOKENS = 20
 """Minimum tokens of a message that is unlikely to be at the same position in two unrelated conversations."""
 SHORT_LIVED_TURNS = 3
-"""Maximum number of turns for which a form exists. A form that lasts longer is worth a summary."""
+"""Maximum turns between the summaries of two forms. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
 """Number of the latest forms that are compared: thousands may share a message at the same position."""
 
@@ -452,7 +452,7 @@ class Succession(Struct, frozen=True):
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Return whether the evidence is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first. `length`: number of messages now; `seen`: in earlier requests of this form."""
+        lasted longer than the first. `length`, `seen`: number of messages now, and in earlier requests of the form."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 
@@ -463,8 +463,8 @@ def successions(
     """Return the evidence in recently made chunks that the history changes.
 
     `named`: whether the client named the conversation; only its own chunks are then compared. Without a name, each
-    change of the history starts a new conversation id. Two chunks with the same other id only show that the other
-    conversation grew, so such pairs are skipped.
+    change of the history starts a new conversation id. Two chunks of one other conversation only show that this
+    conversation grew, so Steno skips such pairs.
     """
     transcript, positions = conversation.transcript, conversation.chain.positions
     messages = transcript.messages
@@ -489,7 +489,7 @@ def successions(
 
 
 def changes_every_turn(conversation: Conversation, found: Iterable[Succession], heads: Iterable[bytes]) -> bool:
-    """Return whether a succession is not refuted. `heads`: digests that earlier requests of this form stored."""
+    """Return True unless all evidence is refuted. `heads`: digests that earlier requests of this form stored."""
     positions, length = conversation.chain.positions, len(conversation.transcript)
     seen = _lengths(conversation.transcript, [place for head in heads if (place := positions[head]) < length])
     return any(not each.is_refuted(length, seen) for each in found)
@@ -498,8 +498,8 @@ def changes_every_turn(conversation: Conversation, found: Iterable[Succession], 
 def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
     """Return the lengths of the requests that stored these heads.
 
-    A request stores a head at its end, and one before its last turn. If the client changed the last message later, the
-    first is missing, and the second counts as a request that ended with the turn's first message.
+    A request stores two heads: at its end, and before its last turn. If the client changed the last message later, the
+    head at the end is missing. The other head then counts as a request that ended with the turn's first message.
     """
     messages = transcript.messages
     ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].kind is not Kind.ASSISTANT}

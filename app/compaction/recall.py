@@ -1,12 +1,12 @@
 """Recall: exact quotations from omitted messages that match the last user message.
 
 1. **Quotations.** Steno quotes the best matching passages before the last user message. They depend only on the history
-   and the view. So every replica quotes the same passages, and the bytes stay the same during an agent's turn.
+   and the view. So every replica quotes the same passages, and the prompt's prefix is stable during an agent's turn.
 2. **Condition.** Steno quotes only if one passage contains enough words of the user message. A question needs fewer
    matches than a statement. Words in the latest messages do not count, because the user may refer to those messages.
-3. **Quotations of earlier turns** stay if their turn is at least half as large as they are: without them, the provider
-   would read that turn uncached. All quotations together take at most the wide room for one message. Once this room is
-   used, conversations with long turns get no more quotations.
+3. **Quotations for earlier turns** stay if the turn has more than half as many tokens as its quotations: without them,
+   the provider would read the turn uncached. The quotations of all turns share the room for one question (`WIDE`). Once
+   it is used, conversations with long turns get no more quotations.
 4. **Records and state.** If the conversation has tool calls, two notes follow the summaries: records of the latest
    omitted or masked messages, and the state of the agent's work. An agent's next step needs ids and dates for which no
    message asks. Both notes change only when summaries or masks change.
@@ -74,7 +74,7 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Number of the latest omitted or shortened messages whose records are listed."""
 RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
-"""Records take at most `RECORDS_SHARE` of the room for quotations. `GIVEN_UP` of their tokens reduce that room."""
+"""Records take at most `RECORDS_SHARE` of the room for quotations. `GIVEN_UP` of their tokens are deducted from it."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
@@ -87,7 +87,7 @@ WIDE = 3
 """Factor of the wide room, which is used if the view leaves it free. In a window of 8,000 tokens, 77 % of questions
 about dialogues find all evidence; with a factor of 1.6, 72 %."""
 WIDE_SCORE = 0.25
-"""Minimum score of passages in the wide room, as a share of the best score."""
+"""Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
 """Maximum size of a new view with notes and quotations, as a share of its target. If the view exceeds its target
 without them, only the limit counts."""
@@ -98,18 +98,18 @@ ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
 """Minimum share of a message's words, weighted by rarity, that a passage and its neighbours must contain: for a
 question, and for a message without a question mark."""
 RECENT_MESSAGES = 6
-"""Number of messages before the question to which it may refer. Omitted messages and long answers do not count."""
+"""Number of messages before a question to which the question may refer, except omitted messages and long answers."""
 LITTLE, LEAST_ASKED = 2.0, 0.1
 """Thresholds for the total rarity of a message's words; a word that no message contains has rarity 1. Below `LITTLE`
-("yes, that one"), a question in the preceding assistant message counts as asked, too. Below `LEAST_ASKED` ("And?"), the
-message itself asks nothing."""
+("yes, that one"), Steno also uses the words of the preceding assistant message if it ends with a question. Below
+`LEAST_ASKED` ("And?") and without such a question, Steno quotes nothing."""
 BEFORE_WEIGHT, ASKED_LAST = 0.5, 100
 """Weight of the words of a preceding assistant message, and characters at its end in which a question is expected."""
 UNKNOWN_WEIGHT = 0.25
-"""Weight of a word that no message contains: it cannot match."""
+"""Factor for the rarity of a word that no message contains, because no passage can match it."""
 MOST_WORDS = 64
 READ_CHARACTERS = 4_000
-"""Maximum characters that are read of a message. Of a longer one, only beginning and end are read."""
+"""Maximum characters that are read of a message: half of them at its start and half at its end if it is longer."""
 MOST_FOUND = 200
 FIRST_PASSAGES = 3
 
@@ -118,7 +118,7 @@ _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)
 
 class RecallPolicy(Struct, frozen=True):
     max_ratio: float = 0.05
-    """Maximum share of the limit for the quotations of one message."""
+    """Maximum share of the limit that the quotations for one message take."""
     max_tokens: int = 2_048
     """Maximum tokens that are quoted for one message."""
     history_tokens: int = 2_000_000
@@ -126,8 +126,8 @@ class RecallPolicy(Struct, frozen=True):
 
 
 Hidden = Mapping[int, tuple[str, ...]]
-"""Omitted and altered messages by position, with their remaining texts in the view. For omitted user messages, these
-are the quoted words of the user."""
+"""Omitted and altered messages by position, each with its texts that remain in the view. For an omitted user message,
+these are all quoted words of the user."""
 QuotedNote = tuple[Recalled, tuple[int, ...]]
 """Note with quotations, and the numbers of its passages."""
 
@@ -184,8 +184,8 @@ class Recollection:
             self._digest = conversation.chain[stop]
 
     def notes_in(self, form: Hashable) -> dict[bytes, QuotedNote | None]:
-        """Return the cached notes by the digest of the history through each user message; None for a message without
-        quotations. Another `form` of the view empties the cache."""
+        """Return the cached notes by digest of the history through a user message; None for a message without
+        quotations. If `form` differs from the last call, empty the cache first."""
         if form != self._form:
             self._form, self._notes = form, {}
         return self._notes
@@ -206,7 +206,7 @@ def with_recalled(
     cost: Cost,
 ) -> View:
     """Return the view with quotations before user messages, exact values and the state of the agent's work; the same
-    view if there are none."""
+    view if there is nothing to add."""
     transcript = conversation.transcript
     hidden = hidden_in(conversation, view)
     if not hidden or transcript.last_user < 0:
@@ -235,11 +235,11 @@ def with_recalled(
     notes = _Quoter(transcript, conversation.chain, hidden, recollection, origin, cost, room, wide, free, later).notes()
     left = budget.limit - view.tokens - taken
     while notes and sum(note.tokens for note in notes.values()) > left:
-        notes.popitem()  # Remove the latest first: without an earlier one, everything after it would be uncached.
+        notes.popitem()  # Remove the latest note first: all messages after a removed note are read uncached.
     if not (notes or beside):
         return view
-    # The notes follow everything that is summarised or omitted, and all carried messages: one of these may be a result,
-    # which must follow its call.
+    # The notes follow all summaries, omissions and carried messages. A carried message may be a tool result, which must
+    # directly follow its call.
     at = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
     found = replace(view, parts=(*view.parts[:at], *beside, *view.parts[at:]))
     starts: dict[int | None, Recalled] = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
@@ -288,8 +288,8 @@ def _values_note(
 def _state_note(
     conversation: Conversation, view: View, recollection: Recollection, covered: int, cost: Cost, room: int
 ) -> Note | None:
-    """Return the state of the agent's work when the view's last summary was made, but at least of the first `covered`
-    messages; None if it is unknown. All entries get a line first. Then details take at most half of `room`."""
+    """Return a note on the state of the agent's work at the last summary, or after `covered` messages if that is later;
+    None if the state is unknown. First each entry gets a line. Then details get at most half of `room`."""
     chain, transcript = conversation.chain, conversation.transcript
     known = [chunk.history_length or covered + 1 for chunk in view.chunks[-1:]]
     made = min(max([covered, *known]), len(transcript))
@@ -348,7 +348,7 @@ class _Quoter:
     free: int
     """Room for the quotations of a message before `origin`."""
     later: int
-    """Room for the messages from `origin` on through the question, and its quotations in the wide room."""
+    """Tokens for the messages from `origin` through the question and its quotations, which may always use `usual`."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 
@@ -368,7 +368,7 @@ class _Quoter:
             note, quoted = known[key] or (None, ())
             if note is None or (stays and behind <= note.tokens):
                 continue
-            # If turns are long on average, this turn will be, too. It is read uncached when its quotations disappear.
+            # If turns are long on average, this one probably is. It is read uncached once its quotations are removed.
             is_costly = transcript.tokens(0, turn) > max(1, transcript.turn_at(turn)) * self.wide
             if left < note.tokens and (stays or is_costly):
                 continue
@@ -419,7 +419,7 @@ class _Quoter:
         return self.cost(own_message(text)) - self.cost(own_message(""))
 
     def _quotation(self, passage: Passage) -> str:
-        """Return the passage as text, after its message's number (from 1) and speaker. Further lines are indented."""
+        """Return the message's number (from 1), its speaker and the passage, whose further lines are indented."""
         message = self.transcript.messages[passage.message]
         if tool := tool_called(message, passage.source):
             speaker = f"{word(message.role)} calls {word(tool)}"
@@ -432,8 +432,8 @@ class _Quoter:
         return f"{passage.message + 1} {speaker}{part}: {indented(text)}"
 
     def _find(self, question: int) -> Scores:
-        """Return the scores of the passages that match the user message at `question`, the best first; empty if it does
-        not ask for any. Tool results in the message do not count, even if the client writes them as user text."""
+        """Return the scores of the passages that match the user message at `question`, the best first; empty if none
+        matches enough. Tool results in the message do not count, even if the client writes them as user text."""
         history, index = self.transcript.messages, self.recollection.index
         among = index.passages_before(max((i for i in self.hidden if i < question), default=-1) + 1)
         text = _own_text(history[question])

@@ -1,17 +1,18 @@
 """Recall index: full-text search over the passages of a history.
 
-1. A passage is a piece of text that is found and quoted verbatim. It has at most 480 characters. In a long answer of
-   the assistant, which mentions many subjects, a passage is one or two sentences.
+1. A passage is a piece of a message, at most 480 characters long, that recall finds and quotes verbatim. In a long
+   answer of the assistant, which mentions many subjects, a passage is one or two sentences.
 2. Words are stemmed if the language is known. In scripts without spaces, each pair of characters is a word. A name (id,
    path, amount) is indexed as a whole and by its parts.
 3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. First, words
-   of a neighbouring passage count half, and those of the next one a quarter, because a neighbour often names the
-   subject. Second, a word's weight is the square of its rarity, so that two common words do not outweigh a name.
+   in the passages before and after a passage count half, and words two passages away a quarter, because a neighbour
+   often names the subject. Second, the weight of a word is the square of its rarity, so that two common words do not
+   outweigh a name.
 4. A passage that ends with a question gives part of its score to the next passage, which may contain the answer.
 5. Passages of long answers have a lower weight.
 
-The index only grows, like its history. A search covers only the passages before a given one, so the same question about
-the same history has the same result on every replica, even if one has indexed more.
+The index only grows, like its history. A search covers only the passages before a given position. So the same question
+about the same history has the same result on every replica, even if a replica has indexed later messages.
 """
 
 from __future__ import annotations
@@ -32,15 +33,14 @@ from app.conversation.messages import History, Kind, Message
 LONGEST_PASSAGE = 480
 """Maximum characters of a passage: a few sentences, or a dozen lines of code."""
 LEAST_SENTENCE = 120
-"""Minimum characters of a passage of a long answer, except for its last one. Shorter sentences are joined."""
+"""Characters after which a long answer is cut at the next end of a sentence. Shorter sentences are joined."""
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
 """Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
-"""A passage that ends with a question keeps `ASKING_SHARE` of its score, and adds `ANSWERING_SHARE` of it to the next
-passage. It does neither if the next passage is part of a long answer."""
+"""Shares of the score of a passage that ends with a question: the passage keeps `ASKING_SHARE`, and the next passage
+gets `ANSWERING_SHARE`. If the next passage is part of a long answer, the score stays the same."""
 ADVICE_WEIGHT = 0.4
-"""Factor for the score of a passage of a long answer. In a benchmark of long chats, recall quoted the passage that
-answers a question for 53 % of the questions without this factor, and for 93 % with factors of 0.2 to 0.4."""
+"""Factor for the score of each passage of a long answer (`is_advice`), so that shorter messages rank higher."""
 
 SATURATION, LENGTH = 1.2, 0.75
 """BM25's k1 and b: effect of repeated words, and of the length of a passage."""
@@ -48,16 +48,16 @@ NEIGHBOURS = (0.5, 0.25)
 """Factors for the count of a word in passages one and two positions away."""
 RARITY_POWER = 2
 COMMON_SHARE, FEW_PASSAGES = 0.25, 100
-"""A word in more than this share of the passages, and in more than `FEW_PASSAGES`, is ignored: it is slow and does not
-distinguish passages."""
+"""A word in more than `COMMON_SHARE` of the passages, and in more than `FEW_PASSAGES` of them, is ignored: it does not
+distinguish passages, and scoring it is slow."""
 MOST_NEAR = 2_000
-"""Approximate maximum of passages that are scored for one question."""
+"""Approximate maximum number of passages that are scored for one question."""
 
 LONGEST_WORD, LONGEST_NAME = 64, 120
 """`LONGEST_WORD`: characters after which a word is cut. `LONGEST_NAME`: maximum characters of a name whose parts are
 indexed; longer names are usually encoded bytes."""
 LANGUAGE_SHARE, LEAST_COMMON_WORDS = 0.12, 5
-"""Minimum share and number of a language's common words in a text of that language."""
+"""A text has a language if at least this share and this number of its words are common words of the language."""
 BYTES_A_WORD, BYTES_A_PASSAGE = 400, 200
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
@@ -113,7 +113,7 @@ def _is_name(word: str) -> bool:
 class Passage(Struct, frozen=True, order=True):
     message: int
     source: int
-    """Index in `sources`: texts of the message, then arguments of its calls."""
+    """Index in `sources(message)`: texts of the message, then arguments of its calls."""
     start: int
     stop: int
     """End of the passage, in characters of the source."""
@@ -138,8 +138,8 @@ def is_advice(message: Message) -> bool:
 
 
 def passages_in(message: Message, index: int) -> Iterator[Passage]:
-    """Yield the passages of a message in order, without thoughts; none of a sealed message, which only its provider may
-    read."""
+    """Yield the passages of a message in order, except thoughts. Yield none for a sealed message, which only its
+    provider can read."""
     if message.sealed:
         return
     is_answer = message.kind is Kind.ASSISTANT
@@ -175,7 +175,7 @@ Postings = tuple["array[int]", "array[int]"]
 NO_POSTINGS: Postings = array("I"), array("H")
 Weights = Mapping[str, float]
 Scores = Mapping[int, float]
-"""Scores by number of the passage. Passages without a word of the question are absent."""
+"""Scores by passage number. Passages without a score are absent."""
 
 
 class Index:
@@ -258,12 +258,12 @@ class Index:
         return self._first_passages[message] if message < len(self) else len(self.passages)
 
     def rarity(self, word: str, among: int) -> float:
-        """Return the rarity of a word in the first `among` passages; the maximum if none of them contains it."""
+        """Return the rarity of a word in the first `among` passages. It is highest if no passage contains the word."""
         holding = len(self._postings_among(word, among)[0])
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
     def scores(self, asked: Weights, among: int) -> Scores:
-        """Return scores for those of the first `among` passages that have, or adjoin, one of the rarest words."""
+        """Score the first `among` passages, but only those within two positions of one of the rarest words."""
         postings = {word: self._postings_among(word, among) for word in asked}
         words = [word for word in asked if 0 < len(postings[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
         words.sort(key=lambda word: len(postings[word][0]))

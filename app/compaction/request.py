@@ -123,7 +123,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return sum(len(message.raw) for message in self.conversation.history)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
-        """Run `step`, in a worker thread (`thread`) if the history is long."""
+        """Run `step`. If the history is long, run it in a worker thread by `thread`."""
         return await thread(self.tenant, step) if self.is_long else step()
 
     @property
@@ -142,8 +142,8 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     def history_key(self, *scope: Hashable) -> HistoryKey:
         """Return the key of the history. It contains digests, because a conversation may have several histories.
 
-        With the start of a plan's range as `scope`, it is the key for failures of that compaction. The range's end is
-        not in the key, because it changes with every turn.
+        With the start of a compaction's range as `scope`, the key identifies the failures of this compaction. The
+        range's end is not in the key, because it changes with every turn.
         """
         return HistoryKey((self.series, *scope), self.conversation.cut_digests[1:])
 
