@@ -20,8 +20,6 @@ from app.settings import load
 Sections = Mapping[str, Any]
 
 WINDOW = 8_000
-NOTHING_RECALLED: Any = {"recall": {"max_ratio": 0}}
-"""In `compaction`, for tests of exact payloads that are about something else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,6 @@ def estimated(steno: Steno, messages: list[Any], **members: Any) -> tuple[int, i
 
 # Off the request's path
 
-SERVING_THREAD = "uvicorn"
-
 
 def watch(steno: Steno, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], object] = lambda: None) -> set[str]:
     """Names of the threads in which texts are counted. `hold` may hold each count back."""

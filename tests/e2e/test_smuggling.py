@@ -27,7 +27,6 @@ from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, connected, flooded, read_answer, request_bytes, send
 from tests.e2e.scripted import closed_port
 
-SMUGGLED = b"GET /v1/smuggled HTTP/1.1\r\nhost: steno.test\r\n\r\n"
 BODY = chat(turns(1))
 OFFERS = [
     (b"connection: Upgrade", b"upgrade: websocket"),

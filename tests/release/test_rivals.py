@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.benchmarks.rivals.__main__ import BASE, play, table
+from lab.benchmarks.rivals.__main__ import BASE, table
 from lab.replay.recordings import Recording
 
 WINDOW = 4_000
@@ -39,9 +39,3 @@ def test_the_rules_are_played_beside_steno(recording: Recording) -> None:
     assert int(cells["default+prices"]["summaries"]) > 0
     assert int(cells["full-summary"]["summaries"]) > 0
     assert cells["keep-last"]["summaries"] == "0"
-
-
-def test_what_is_never_compacted_breaks_nothing_and_keeps_everything(recording: Recording) -> None:
-    bill = play([recording], BASE, WINDOW)
-    assert (bill.breaks, bill.summaries, bill.too_large, bill.invalid) == (0, 0, 0, 0)
-    assert bill.kept.far.found == bill.kept.far.sought > 0

@@ -114,11 +114,6 @@ def test_compose_example_is_yaml_and_sets_only_what_exists() -> None:
     assert "\nHEALTHCHECK " in (ROOT / "Dockerfile").read_text()
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^ {4})make ([a-z]+)", README, re.MULTILINE))))
-def test_make_targets_in_the_readme_exist(target: str) -> None:
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-
-
 def test_every_header_with_a_credential_is_told_and_every_one_that_may_go_anywhere() -> None:
     keys = (ROOT / "docs" / "upstreams.md").read_text().partition("## Keys")[2].partition("##")[0]
     told = set(re.findall(r"`([a-z_-]+)\*?`", keys))
@@ -155,14 +150,6 @@ def test_rest_describes_every_endpoint(steno: Steno) -> None:
     assert described == real - proxied - {"GET /healthz"}
     routes = REST.partition("### Routes")[2].partition("###")[0]
     assert all(f"{route.split()[1]}`" in routes for route in proxied | {"GET /healthz"})
-
-
-def test_reasons_that_the_page_on_summaries_names_exist() -> None:
-    page = (ROOT / "docs" / "summaries.md").read_text()
-    known = re.compile("|".join(shown(code).replace("...", "[a-z_0-9]+") for code in Code))
-    named = re.findall(r"`((?:summariser|summary|compaction|history)_[a-z_0-9:]+)`", page)
-    assert named
-    assert [name for name in named if not known.fullmatch(name)] == []
 
 
 # All pages
@@ -298,20 +285,6 @@ def test_every_status_is_listed() -> None:
 
 def test_every_shape_is_listed() -> None:
     assert first_column("Shapes") == set(EVENT_SHAPES)
-
-
-def test_members_stand_where_the_reference_says() -> None:
-    first = {"chat-completions": '"delta":{"role"', "messages": '"message_start"', "responses": '"response.created"'}
-    last = {
-        "chat-completions": '"finish_reason":"stop"',
-        "messages": '"message_delta"',
-        "responses": '"response.completed"',
-    }
-    for folder, mark in first.items():
-        frames = (STREAMS / folder / "full.txt").read_text().partition("\n\nHTTP/1.1 ")[2].split("\n\n")
-        told = [frame for frame in frames if '"context_status"' in frame]
-        assert [mark in told[0], last[folder] in told[1], len(told)] == [True, True, 2]
-        assert ['"context":{' in frame for frame in told] == [False, True]
 
 
 # The site: navigation, links and headings

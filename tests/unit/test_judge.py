@@ -13,7 +13,7 @@ import pytest
 
 from lab.replay.evidence import Report, SentMessages
 from lab.replay.judge import Judge, SummaryCalls, Verdict
-from lab.replay.recordings import Recording, chain, read_recordings
+from lab.replay.recordings import read_recordings
 from lab.simulator import Record
 
 Messages = list[dict[str, Any]]
@@ -232,9 +232,7 @@ def test_stored_summary_of_another_conversation_may_be_taken_up_once() -> None:
     "left",
     [
         CUT.replace(str(len(RESULT)), "many"),
-        CUT.replace(str(len(RESULT)), str(len(RESULT) + 1)),
         CUT.replace("3. stop", "3. step"),
-        RESULT[:200],
         "",
         f"{RESULT[-90:]}\n[{len(RESULT)}]\n{RESULT[:200]}",
     ],
@@ -265,9 +263,6 @@ def test_the_status_has_to_be_that_of_the_payload(status: str) -> None:
 
 
 # What is wrong
-
-
-OTHERS: Messages = [{"role": "user", "content": "Where is order ORD-9?"}, *TURNS[1:4]]
 WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
     "a message left out": ([], [*HISTORY[:4], *HISTORY[5:]], {"lost", "prefix"}),
     "a message left out between summary and tail": ([FIRST], [SYSTEM, summary(NOTES), *TURNS[5:]], {"lost"}),
@@ -276,7 +271,6 @@ WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
         SUMMARISED,
         {"foreign_summary", "lost"},
     ),
-    "a summary of another branch": ([call(OTHERS, NOTES)], SUMMARISED, {"foreign_summary", "lost"}),
     "a message quoted under the wrong role": (
         [call([*TURNS[:3], {**TURNS[3], "role": "user"}], NOTES)],
         SUMMARISED,
@@ -328,10 +322,6 @@ def test_wrong_is(conversation: Conversation, made: list[Record], payload: Messa
 def test_violation_names_conversation_request_and_message(conversation: Conversation) -> None:
     [violation] = conversation.request(HISTORY, HISTORY, status=400).violations
     assert (violation.kind, violation.conversation, violation.request) == ("refused", "one", 2)
-    lost, _ = conversation.request(HISTORY, [*HISTORY[:4], *HISTORY[5:]]).violations
-    assert lost.sentence.startswith("Message 5 (assistant) is not in the payload")
-    foreign, *_ = Conversation().request(HISTORY, SUMMARISED, call(OTHERS, NOTES)).violations
-    assert "Message 2 (user) is not in the input of its call" in foreign.sentence
 
 
 # Recalled passages
@@ -369,9 +359,7 @@ def test_passages_of_summarised_messages_are_right(conversation: Conversation) -
     "quoted",
     [
         (3, "tool find", '{"place": "Tartu"}'),
-        (2, "tool find", '{"place": "Turku"}'),
         (3, "user", '{"place": "Turku"}'),
-        (99, "user", "Where is order"),
         (0, "system", "You answer"),
     ],
 )
@@ -380,15 +368,6 @@ def test_quotation_of_what_nobody_said_there_is_wrong(conversation: Conversation
 
 
 # Recordings
-
-CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-AGENT: list[dict[str, Any]] = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "Where is it?"},
-    {"role": "assistant", "content": None, "tool_calls": [CALL]},
-    {"role": "tool", "tool_call_id": "call_a", "content": "Turku"},
-    {"role": "assistant", "content": "In Turku."},
-]
 DIALOGUE: dict[str, Any] = {
     "id": "talk",
     "speakers": ["Ada", "Ben"],
@@ -413,13 +392,3 @@ def test_dialogue_has_roles_for_speakers_and_dates_for_sessions(tmp_path: Path) 
         {"role": "assistant", "content": "Good."},
     )
     assert talk.requests == (2,)  # Nobody asked for the first one.
-
-
-def test_chain_drops_later_instructions_and_renames_tool_calls() -> None:
-    [both, rest] = chain([Recording(name, tuple(AGENT)) for name in "abc"], 2)
-    assert [message["role"] for message in both.messages].count("system") == 1
-    ids = [call["id"] for message in both.messages for call in message.get("tool_calls", ())]
-    assert len(set(ids)) == 2
-    assert [message["tool_call_id"] for message in both.messages if message["role"] == "tool"] == ids
-    assert (both.name, rest.name) == ("a+1", "c+0")
-    assert AGENT[2]["tool_calls"] == [CALL]
