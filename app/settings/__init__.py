@@ -1,4 +1,4 @@
-"""Settings. Their sources, by precedence: flags, the environment, a YAML file, a preset, the defaults of the sections.
+"""Settings and their sources. By precedence: flags, the environment, a YAML file, a preset, the sections' defaults.
 
 `make generate` writes `config/steno.yaml` and `docs/settings.md` from the sections.
 """

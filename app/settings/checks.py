@@ -1,6 +1,6 @@
 """Checks of the settings, without calls to providers. This module also reads the server's secret and opens the store.
 
-`serve` acts on the same findings that `doctor` prints.
+`steno doctor` prints the findings, and `steno serve` acts on them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def open_store(
     took: Callable[[float], object] = lambda _: None,
     secret: bytes | None = None,
 ) -> Store:
-    """Open the store. `took`: called with the seconds that each call for a request took. `secret`: the store refuses
-    a database that was made with another secret. Raises `DatabaseURLError`."""
+    """Open the store. `took`: callback for the seconds that each call for a request took. `secret`: the store refuses a
+    database that was made with another secret. Raises `DatabaseURLError`."""
     storage = settings.storage
     return Store(
         storage.address,
@@ -96,7 +96,7 @@ class Finding(Struct, frozen=True):
     subject: str
     text: str
     remedy: str | None = None
-    """Advice on a problem; None without a problem."""
+    """Advice to the operator, if there is any."""
 
     @property
     def sentence(self) -> str:

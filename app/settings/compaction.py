@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 class TriggerSettings(Section):
-    """Size of the prompt over which a compaction is due; one of them is enough."""
+    """Sizes of the prompt. If it exceeds one of them, a compaction is due."""
 
     token_ratio: Ratio | None = Shares().trigger
     """Share of the limit. If the estimate of the prompt exceeds it, a compaction is due. Null: the limit itself.
 
-    The limit is the window less the request's output cap, which counts up to a quarter of the window. Without a cap,
-    the limit is the window less 5 % of it, at most 8,192 tokens. Above 0.9 the provider may refuse a prompt before
-    Steno compacts it: estimates are off by some percent.
+    The limit is the window less the request's output cap, of which at most a quarter of the window counts. Without a
+    cap, the limit is the window less 5 %, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
+    before Steno compacts it, because estimates are off by some percent.
     """
     tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
     """Tokens above which a compaction is due, however large the window is; 0: no such cap.
 
-    Target and tail are shares of at most this number. Null: 160,000; [more for a few models](policies.md#default), and
-    less if the list price rises earlier.
+    Target and tail are shares of the limit, or of this number if it is smaller. Null: 160,000; [more for a few
+    models](policies.md#default), and less if the list price rises at a smaller prompt.
     """
 
 
@@ -52,19 +52,19 @@ class TailSettings(Section):
     """The latest messages, which stay verbatim."""
 
     turns: int = Field(_SHARES.tail_turns, ge=0, le=100_000)
-    """Whole turns that stay verbatim before the current turn; fewer if they do not fit.
+    """Number of whole turns before the current turn that stay verbatim; fewer if they do not fit.
 
     The preset `sliding-window` omits older turns from every request, however small.
 
-    [A turn](policies.md#what-a-turn-is) is a user message and everything until the next one.
+    [A turn](policies.md#what-a-turn-is) is a user message and everything until the next user message.
     """
 
 
 class MaskSettings(Section):
-    """Masks: what is left of old tool results."""
+    """Masks, which shorten old tool results."""
 
     enabled: bool = True
-    """Mask tool results that the assistant has used, before anything is summarised.
+    """Mask tool results that the assistant has used, before Steno makes a summary.
 
     A mask keeps about 300 characters of a result ([which](policies.md#default)). If masks bring the prompt under the
     target, Steno makes no summary. The summariser reads the originals.
@@ -74,43 +74,43 @@ class MaskSettings(Section):
 
 
 class BackgroundSettings(Section):
-    """Summaries that are made after an answer: [in the background](summaries.md)."""
+    """Summaries that Steno makes [in the background](summaries.md), after an answer."""
 
     enabled: bool = True
     """Make summaries after an answer, so that later requests need not wait.
 
-    Up to 0.97 of the limit, a request [does not wait](summaries.md#in-the-background) for a due summary; a larger one
-    is shortened or waits. If this is off, the request that exceeds the trigger waits. The setting also applies to a
-    preset that a request or a model chooses, unless that preset switches it off.
+    Up to 0.97 of the limit, a request [does not wait](summaries.md#in-the-background) for a due summary. A larger
+    request is shortened or waits. If this is off, the request that exceeds the trigger waits. This setting also applies
+    to a preset that a request or a model chooses, unless that preset switches it off.
     """
 
 
 class RecallSettings(Section):
-    """Recall: passages that are quoted again."""
+    """Recall, which quotes passages of omitted or shortened messages."""
 
     max_ratio: float = Field(_RECALL.max_ratio, ge=0, le=1)
-    """Share of the limit for passages that Steno quotes for one user message, from messages that it left out or
-    shortened; 0: no passages.
+    """Maximum share of the limit for quotations of omitted or shortened messages, for one user message; 0: none.
 
-    [Recall](what-is-kept.md#recall) compares words. Steno adds the passages to the compacted prompt, at first up to 1.1
-    times the target, later up to the limit. For a question, passages may take up to three times this share, and so may
-    all quotations together. Exact values may take three quarters of it.
+    [Recall](what-is-kept.md#recall) chooses passages by their words. Directly after a compaction, the prompt with its
+    quotations has at most 1.1 times the target; later, only the limit counts. For a question, passages may take three
+    times this share, which is also the maximum of all quotations together. Exact values may take three quarters of this
+    share.
     """
 
 
 class CompactionSettings(Section):
     """Compaction of a history, and the part that stays verbatim.
 
-    A value that you set in any source wins over the preset's value.
+    A value that you set, in any source, overrides the preset's value.
     """
 
     preset: ChosenPreset = "default"
-    """Bundle of settings; a setting of your own wins. `off`: Steno compacts nothing.
+    """Name of a bundle of settings. Your other settings override those of the bundle. `off`: Steno compacts nothing.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), and so may its entry in `models`. With such a preset, only `background` and `wait_seconds` of
+    `x-context-preset`), and so may an entry in `models`. For such a request, only `background` and `wait_seconds` of
     this section apply, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and `parameters`. With
-    `off` here no request can choose another preset; the headers still have the estimate.
+    `off` here, no request can choose another preset. Answers still have the headers with the estimate.
     """
     trigger: TriggerSettings = TriggerSettings()
     tail: TailSettings = TailSettings()
@@ -118,12 +118,12 @@ class CompactionSettings(Section):
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
-    """Seconds that a request waits for a summary. Then Steno sends it without the summary, and still finishes the
-    summary.
+    """Seconds that a request waits for a summary. After that, Steno sends the request without it, and still finishes
+    the summary.
 
-    Steno cannot keep a plain answer alive meanwhile: stay below the idle timeout of proxies on the way. If a client
-    announces its timeout (`x-stainless-read-timeout`), its request waits at most 80 % of that, unless Steno keeps its
-    stream alive.
+    While a request without `stream` waits, Steno sends nothing: choose less than the idle timeout of proxies on the
+    way. If a client announces its timeout (`x-stainless-read-timeout`), its request waits at most 80 % of that timeout,
+    unless Steno keeps its stream alive.
     """
 
     @property
@@ -142,14 +142,14 @@ class CompactionSettings(Section):
 
 
 SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.spec.summary.own_members for format_ in FORMATS))
-"""Members of summary calls in all formats that only Steno sets. The operator cannot set them in `parameters`."""
+"""Members of summary requests, in all formats, that the operator cannot set in `parameters`."""
 
 
 class FallbackSettings(Section):
     model: str | None = Field(None, min_length=1)
-    """Model that Steno asks; null means the conversation's own, not `summary.model`."""
+    """Model that Steno asks; null: the conversation's own model, not `summary.model`."""
     upstream: str | None = None
-    """Upstream that Steno asks; null means the conversation's own."""
+    """Upstream that Steno asks; null: the conversation's own upstream."""
 
     @model_validator(mode="after")
     def _is_another(self) -> Self:
@@ -162,14 +162,14 @@ class SummarySettings(Section):
     """Models that write summaries, and their instructions."""
 
     model: str | None = None
-    """Model that writes the summaries; null means the conversation's own.
+    """Model that writes the summaries; null: the conversation's own model.
 
-    Steno calls it with the caller's key, which must be allowed to use it, unless its upstream has its own key.
+    Steno calls it with the caller's key, which must have access to this model, unless the upstream has `api_key_env`.
     """
     upstream: str | None = None
-    """Upstream that Steno asks for summaries; null: the conversation's own; `default`: the one under `upstream`.
+    """Upstream that Steno asks for summaries. Null: the conversation's own; `default`: the upstream under `upstream`.
 
-    That provider then gets conversations, too. Set a `summary.model` that it serves, and its own `api_key_env`.
+    Its provider then gets conversations, too. Set a `summary.model` that this upstream serves, and its `api_key_env`.
     """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
     """Other models or upstreams that Steno asks in turn if the first model gives no answer.
@@ -183,21 +183,21 @@ class SummarySettings(Section):
     max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
     """Maximum tokens of a summary; less in small windows (0.06 of the limit, at least 256)."""
     timeout_seconds: Seconds = 120.0
-    """Seconds for one summary call.
+    """Maximum seconds of one summary call.
 
-    If this exceeds `compaction.wait_seconds`, a request may go on without its summary. The summary is still finished,
-    and the next request uses it.
+    If this exceeds `compaction.wait_seconds`, Steno may send a request without its summary. Steno then finishes the
+    summary for the next request.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    If Steno updates an earlier summary (full, checkpoint, rolling), it adds a note about that. The preset `librechat`
-    has its own instructions for updates; yours replace these, too. Stored summaries do not change.
+    If Steno updates an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), it adds a note to them.
+    `librechat` has separate instructions for updates, which yours replace, too. Stored summaries do not change.
     """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
-    """Further members of each summary call, such as `temperature`. Steno omits a member that a provider refuses.
+    """Further members of each summary request, such as `temperature`. Steno omits a member that a provider refuses.
 
-    At most 20, without the members that Steno sets itself, such as `model` and `max_tokens`. For example:
+    At most 20. You cannot set Steno's own members, such as `model` and `max_tokens`. For example:
 
         {temperature: 0, seed: 7}
     """
@@ -227,7 +227,7 @@ class AppliedPolicy(Struct, frozen=True):
     shares: Shares
     preset: Preset
     update_prompt: str
-    """Instructions to update an earlier summary. Empty: `summary.prompt` is used, as always if the operator set it."""
+    """Instructions to update an earlier summary; empty if `summary.prompt` is used for updates, too."""
 
 
 class Policies:
@@ -243,7 +243,7 @@ class Policies:
         }
 
     def of(self, model: str, preset: PresetName | None = None) -> AppliedPolicy:
-        """Return the policy of the request's `preset`, or else of the model's preset, or else of the operator's."""
+        """Return the policy of the request's `preset`, or else of the model's preset, or else of the settings."""
         of_model = entry_of(model, self._settings.models)
         return self._policies[preset or (of_model and of_model.preset) or self._settings.compaction.preset]
 

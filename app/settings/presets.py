@@ -56,18 +56,16 @@ detail, put what is older and finished into one line each, and move to Done what
 
 
 class Preset(Struct, frozen=True):
-    """Bundle of settings and constants."""
-
     compaction: Mapping[str, Any] = {}
     """Settings of the section `compaction`."""
     summary: Mapping[str, Any] = {}
     """Settings of the section `summary`."""
     style: Literal["auto", "transcript", "prefix"] = "auto"
     """Input of the summariser. `transcript`: the messages as quoted text; `prefix`: the conversation itself, with the
-    task as its last user message; `auto`: `prefix` if the provider has the conversation in its cache."""
+    instructions as its last user message; `auto`: `prefix` if the provider has the conversation in its cache."""
     update_prompt: str = ""
-    """Instructions to update an earlier summary, used unless the operator sets `summary.prompt`; empty: the same as for
-    a new summary."""
+    """Instructions to update an earlier summary, used unless the operator sets `summary.prompt`; empty: the
+    instructions for a new summary."""
     policy: Mapping[str, Any] = {}
     """Members of `Policy` that are not settings."""
     mask: Mapping[str, Any] = {}
@@ -78,7 +76,7 @@ class Preset(Struct, frozen=True):
     """Maximum tokens of the messages of one summary; a larger range gets several summaries, made in parallel. None: no
     maximum. The more tokens a summary covers, the less detail it contains."""
     guessed_window: int = 128_000
-    """Context window of a model that no source has (settings, provider, refusals, registry)."""
+    """Assumed context window of a model that no source knows (settings, provider, refusals, registry)."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:
@@ -104,7 +102,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={**_AS_ITS_MODEL, "trigger": {"tokens": 0}, "tail": {"turns": 4}, "mask": _NO_MASKS},
         style="transcript",
         policy={**_UNGATED, "folds_in": False},
-        # A share of the limit, so that the tail is 0.30 of the window, as in lightspeed-stack.
+        # 0.32 of the limit is 0.30 of the window, as in lightspeed-stack.
         shares={"of_window": True, "floor": 1.0, "tail": 0.32, "tail_fill": 0.0},
         source_tokens=None,
     ),

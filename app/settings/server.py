@@ -29,47 +29,47 @@ class ServerSettings(Section):
     host: str = "127.0.0.1"
     """Address to listen on. The container image sets 0.0.0.0. Put TLS in front of any address but loopback."""
     port: int = Field(8080, ge=0, le=65_535)
-    """Port to listen on; 0 lets the system choose, and the start-up line says which."""
+    """Port to listen on. 0: the system chooses a free port, which Steno prints at the start."""
     admin: str | None = None
-    """Second address, for the operator alone, as `host:port`; null: there is only the address above.
+    """Second address to listen on, as `host:port`, for the operator alone; null: no second address.
 
-    Only this address then serves the operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the details of
-    `/readyz`.
+    If it is set, no other address serves the operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the details
+    of `/readyz`.
     """
     workers: int = Field(1, ge=1, le=64)
-    """Processes that serve at the same address, 1 to 64; about one for each core.
+    """Number of processes that serve the address, 1 to 64. Set about one for each core.
 
-    Steno [divides](workers.md) some limits among them. Each opens up to 15 connections to PostgreSQL.
+    Steno [divides](workers.md) some limits among the processes. Each process opens up to 15 connections to PostgreSQL.
     """
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
-    """Callers that Steno serves without credentials, as the tenant `anonymous`: this machine (loopback), all, or none.
+    """Callers that need no credentials: those on this machine (`loopback`), all (`true`) or none (`false`).
 
-    These callers share one tenant: each can read the summaries of all others. Behind a proxy on this machine that adds
-    no header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second name.
+    These callers share the tenant `anonymous`: each can read the summaries of all. If a proxy on this machine adds no
+    header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` sets it, too.
     """
     allowed_hosts: tuple[str, ...] = ()
-    """Host names that Steno answers to, besides local names and addresses; `.example.com`: all below it, `*`: any.
+    """Host names that Steno accepts, besides local names and addresses. `.example.com`: all names below it; `*`: all.
 
-    List the name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Steno always answers to the name in
+    List the host name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Always allowed are the name in
     `server.host`, names without a dot, and names that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
-    or `.svc`. `*` lets any page on the web read a Steno that needs no key (DNS rebinding).
+    or `.svc`. With `*`, any web page can read a Steno that needs no key (DNS rebinding).
     """
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may call Steno and read its stored data, such as `https://chat.example.com`; `*`: all.
 
     Pages of this machine and programs with their own scheme (`app:`, `capacitor:`, `file:`, `tauri:`, `vscode-file:`,
-    `vscode-webview:`) may always call `/v1`, and nothing else. A listed page has the rights of a caller without a key.
+    `vscode-webview:`) may always call `/v1`, but no other path. A listed page has the rights of a caller without a key.
     List browser extensions by id: `chrome-extension://abcdef`.
     """
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
-    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` name the caller's address.
+    """Addresses or networks of proxies. Steno reads the caller's address from their `X-Forwarded-For` or `Forwarded`.
 
-    The proxy must set the header itself, and must not pass on a caller's header. Steno ignores `FORWARDED_ALLOW_IPS`.
+    Each proxy must set the header itself, and must not pass on a caller's header. Steno ignores `FORWARDED_ALLOW_IPS`.
     """
     drain_seconds: Seconds = 25.0
     """Seconds that a stopping server waits for open answers and unfinished summaries.
 
-    Give the process ten more seconds before it is killed (`stop_grace_period` in Compose).
+    Let your process manager wait ten seconds longer before it kills Steno (`stop_grace_period` in Compose).
     """
 
     @field_validator("admin")
@@ -108,29 +108,29 @@ class LimitSettings(Section):
     """Bounds for one request, one tenant and one process."""
 
     body_bytes: int | None = Field(None, ge=1_000)
-    """Largest chat request body; null means 100 MB.
+    """Maximum bytes of a chat request's body, after decompression; null means 100 MB.
 
-    A larger body gets 413; a compressed body counts decompressed. While open bodies take four times this size, further
-    requests get 503 with `retry-after`. The provider's own limit is 32 MB in Messages, else 50 MB (Bedrock 20 MB,
-    Vertex 30 MB). Above 0.8 of it, Steno masks the oldest media and used tool results.
+    A larger body gets 413. If the bodies of open requests together exceed four times this size, further requests get
+    503 with `retry-after`. The provider's own limit is 32 MB in Messages, else 50 MB (Bedrock 20 MB, Vertex 30 MB).
+    Above 0.8 of the provider's limit, Steno masks the oldest media and used tool results.
     """
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
-    """Memory for cached conversations; the least recently used ones leave first.
+    """Maximum bytes of memory for cached conversations. Steno drops the least recently used conversations first.
 
-    A conversation takes about three times its bytes. More memory saves CPU if many long conversations are active
-    ([sizing](operations.md#sizing)). Each worker gets an equal share.
+    In the cache, a conversation takes about three times its bytes. More memory saves CPU if many long conversations are
+    active ([sizing](operations.md#sizing)). Each worker gets an equal share.
     """
     connections: int = Field(1_000, ge=1)
     """Maximum number of open client connections.
 
-    Above it, Steno closes the connection that was idle for longest. If none is idle, the new one gets 503. Each request
-    needs a second connection, to the provider: the start raises its limit of open files, or logs a warning. Each worker
-    gets an equal share.
+    Above it, Steno closes the connection that was idle for longest. If none is idle, the new connection gets 503. Each
+    request also needs a connection to the provider. At the start, Steno therefore raises the limit of open files, or
+    logs a warning if it cannot. Each worker gets an equal share.
     """
 
     receive_seconds: ClassVar[float] = 60.0
-    """Seconds that a client has to send its headers, to send the body of a chat request or the next piece of another
-    body, and to read a piece of an answer."""
+    """Time limit, in seconds, for a client to send its headers, the body of a chat request, or the next piece of
+    another body, and to read a piece of an answer."""
     compactions_per_tenant: ClassVar[int] = 16
     """Maximum number of one tenant's conversations compacted at the same time, in all processes together."""
 
@@ -157,12 +157,12 @@ class InspectorSettings(Section):
     """Steno's own pages."""
 
     enabled: bool = True
-    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`; if off, both are a 404."""
+    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`. If this is off, both answer 404."""
     password: SecretStr | None = Field(None, min_length=SHORTEST_PASSWORD)
-    """The operator's password, of at least 16 characters, which shows every tenant; null: no page shows every tenant.
+    """The operator's password, at least 16 characters. It opens the pages of all tenants.
 
-    Without it `steno serve` on a terminal and `steno run` make and print a password for this run. Another password ends
-    all sessions. With `server.admin`, only that address takes the password.
+    Null: `steno serve` on a terminal and `steno run` make and print a password for this run; otherwise no page shows
+    all tenants. A new password ends all sessions. With `server.admin`, only that address accepts the password.
     """
 
 
@@ -172,7 +172,7 @@ class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that Steno logs: debug, info, warning or error."""
     format: Literal["auto", "json", "text"] = "auto"
-    """Shape of log lines on standard output; `auto` is text on a terminal and JSON anywhere else."""
+    """Format of log lines on standard output. `auto`: text on a terminal, JSON anywhere else."""
 
 
 _NO_NAMES = CREDENTIALS | {b"host", b"cookie", b"forwarded", b"x-forwarded-for", b"content-type", b"content-length"}
@@ -180,16 +180,16 @@ _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 class ClientSettings(Section):
-    """[How Steno identifies a caller](security.md#who-a-caller-is). The default is the key that the caller sends."""
+    """[How Steno identifies a caller](security.md#who-a-caller-is). By default, the caller's key identifies it."""
 
     header: str | None = None
     """Header in which a proxy in `server.trusted_proxies` names the caller, such as `x-forwarded-user`.
 
     A request with this header from any other address gets 401. The proxy must remove the header from callers' requests.
-    If an upstream has `api_key_env`, every request needs the header ([who pays](security.md#who-pays)).
+    If an upstream has `api_key_env`, every request needs this header ([who pays](security.md#who-pays)).
     """
     tenant: str | None = Field(None, min_length=1, max_length=200)
-    """Name of one tenant for all callers, whatever key they send: each can read the stored data of the others.
+    """Name of a single tenant for all callers, whatever key they send. Each caller can then read all stored data.
 
     Use it for one person whose token changes, or for a team that shares everything.
     """
@@ -205,7 +205,7 @@ class ClientSettings(Section):
 
 
 class IdentitySettings(Section):
-    """Names of conversations: [how one is recognised](rest.md#names-of-conversations)."""
+    """Identity of conversations: [how Steno recognises a conversation](rest.md#names-of-conversations)."""
 
     ignore: tuple[re.Pattern[str], ...] = ()
     """Regular expressions of volatile text, such as an injected date. Steno omits such text from digests.
@@ -216,16 +216,16 @@ class IdentitySettings(Section):
 
 
 class EventSettings(Section):
-    """Additions to answers."""
+    """Steno's additions to answers."""
 
     stream: EventShape = "chunk"
     """Shape of compaction events on streams: chunk, start, comment or off.
 
-    [Shapes](rest.md#shapes) has the frames of each shape. Every client accepts `chunk`; more clients show `start`. A
-    client chooses with `x-context-events`.
+    [Shapes](rest.md#shapes) has the frames of each shape. Every client accepts `chunk`. More clients display the events
+    of `start`. The header `x-context-events` sets the shape for one request.
     """
     body: bool = True
-    """Add `context_status` and `context` to answers; the headers are always there."""
+    """Add the members `context_status` and `context` to answers. Steno sends its headers in any case."""
 
 
 def home() -> Path:
@@ -252,33 +252,33 @@ class StorageSettings(Section):
     url: SecretStr | None = None
     """PostgreSQL or SQLite URL, or `memory`; null means `steno.db` in Steno's folder. DATABASE_URL sets it, too.
 
-    Write `postgresql://user:password@host/name` or `sqlite:///path/steno.db`. An absolute path has four slashes; a
-    relative one starts at the working directory. In a password, write `@ : / ?` as `%40 %3A %2F %3F`. Set the URL by
-    the environment: all users of the machine can see a command line. PostgreSQL needs `STENO_SECRET`. Behind PgBouncer
-    in transaction mode add `?prepared_statement_cache_size=0`.
+    Write `postgresql://user:password@host/name` or `sqlite:///path/steno.db`. A path after three slashes is relative to
+    the working directory; an absolute path needs four slashes. In a password, write `@ : / ?` as `%40 %3A %2F %3F`. Set
+    a URL with a password in the environment, because all users of the machine can read a command line. PostgreSQL needs
+    `STENO_SECRET`. Behind PgBouncer in transaction mode add `?prepared_statement_cache_size=0`.
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
-    doctor` use `.run/` of the checkout. The secret of a SQLite file is `steno.secret` beside it: back up both.
+    doctor` use `.run/` of the checkout. The secret for `steno.db` is `steno.secret` in the same folder: back up both.
     """
     timeout_seconds: Seconds = 0.25
-    """Seconds that a request waits for one database call. Then Steno serves it without stored summaries.
+    """Seconds that a request waits for one database call. Then Steno serves the request without stored summaries.
 
-    Time while the process itself is busy does not count.
+    Time in which the process itself is busy does not count.
     """
     retention_days: int | None = Field(30, ge=1, le=36_500)
     """Days without use after which Steno deletes stored data; null: never.
 
-    For a conversation with its pins, masks and stored messages, its last request counts; for a summary, the last
-    payload with it; for other records, their age.
+    A conversation, with its pins, masks and stored messages, is used by each of its requests; a summary by each payload
+    that contains it. All other records are deleted that many days after their creation.
     """
     messages: bool = False
     """Store the [history](archive.md) of each conversation's latest request as the client sent it, without secrets.
 
-    Messages are plain text in the database, pictures and files too. If you switch this off again, stored messages stay
-    until they are deleted or too old.
+    The database then contains messages, pictures and files unencrypted. If you switch this off again, stored messages
+    stay until you delete them, or until `retention_days` have passed.
     """
 
     @property
     def address(self) -> str:
-        """The URL of the database in use; it may hold a password."""
+        """URL of the database. It may contain a password."""
         return self.url.get_secret_value() if self.url else f"sqlite:///{quote(str(home() / 'steno.db'))}"

@@ -57,7 +57,7 @@ class ConfigurationError(Exception):
 
 
 class Settings(BaseSettings):
-    """All settings. They are made by `load`, which raises `ConfigurationError`."""
+    """All settings. Create them with `load`, which raises `ConfigurationError`."""
 
     model_config = SettingsConfigDict(
         env_prefix="STENO_",
@@ -70,30 +70,30 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     upstreams: dict[str, NamedUpstreamSettings] = {}
-    """Further providers by name, each chosen by model or by a base URL `/u/{name}/v1`.
+    """Further providers by name. A request selects one by its model, or by the base URL `/u/{name}/v1`.
 
-    [Upstreams](upstreams.md) describes the choice of an upstream. An entry has all settings of `upstream` and these. A
-    name is 1 to 64 of a-z, 0-9, _ and -. For example:
+    [Upstreams](upstreams.md) describes the choice of an upstream. An entry has all settings of `upstream`, and
+    `models`. A name has 1 to 64 characters: a-z, 0-9, _ and -. For example:
 
         local: {base_url: "http://127.0.0.1:8000/v1", models: ["llama-*"]}
         openrouter: {base_url: "https://openrouter.ai/api/v1", models: ["*/*"], api_key_env: "OPENROUTER_API_KEY"}
     """
     models: tuple[ModelSettings, ...] = ()
-    """Windows of models, in tokens. They win over the provider's data and Steno's own; the first match wins.
+    """Windows of models, in tokens. The first matching entry overrides the provider's data and Steno's own.
 
     Steno compares `match` with the model's name, and with the part after its last slash (`openai/gpt-4o`). An entry for
-    `gpt-4*` hides a later one for `gpt-4o*`. Each entry needs `context_window`, `base_model` or `preset`, and applies
-    to all upstreams. If a window is too large, Steno compacts too late, and the provider refuses. For example:
+    `gpt-4*` hides a later `gpt-4o*`. Each entry needs `context_window`, `base_model` or `preset`, and applies to all
+    upstreams. If a window is too large, Steno compacts too late, and the provider refuses the request. For example:
 
         - {match: "my-model*", context_window: 32768, max_input_tokens: 30000}
         - {match: "chat-prod", base_model: "gpt-4o"}
     """
     prices: tuple[PriceSettings, ...] | None = ()
-    """Prices of models, in currency units for a million tokens; the first match wins. Empty: public list prices in US
-    dollars; null: no prices.
+    """Prices of models, in currency units for a million tokens. The first matching entry applies. Empty: public list
+    prices in US dollars; null: no prices.
 
-    From 0 to 1,000,000, in any currency. A cost in the provider's answer, in US dollars, wins
-    ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. If you run models
+    Prices are from 0 to 1,000,000, in any currency. If the provider's answer has a cost, in US dollars, Steno uses that
+    cost ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. If you run models
     yourself under their vendors' names, set null: list prices are not your cost. For example:
 
         - {match: "my-model*", prompt: 2.5, completion: 10, cached: 1.25}
@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
     secret: SecretStr | None = None
-    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE). Steno makes it beside a SQLite file; PostgreSQL needs it.
+    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE). With SQLite, Steno makes one; PostgreSQL needs yours.
 
     At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. Steno refuses a database that
     was made with [another secret](operations.md#another-secret): back up the secret with the database.
@@ -163,7 +163,7 @@ class Settings(BaseSettings):
 
     @property
     def all_upstreams(self) -> dict[str, UpstreamSettings]:
-        """Upstreams by name, the default upstream first. If that is OpenAI, add `VENDORS_OWN` for missing formats."""
+        """Upstreams by name, the default first. With OpenAI as default, add `VENDORS_OWN` for missing formats."""
         there: dict[str, UpstreamSettings] = {DEFAULT_UPSTREAM: self.upstream, **self.upstreams}
         if self.upstream.host == OPENAI:
             meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))
@@ -310,7 +310,7 @@ class _PresetSource(PydanticBaseSettingsSource):
     def __call__(self) -> dict[str, Any]:
         compaction = self.current_state.get("compaction")
         given = compaction if isinstance(compaction, Mapping) else {}
-        chosen = given.get("preset", "default")  # Not validated yet: an unhashable list cannot be looked up.
+        chosen = given.get("preset", "default")  # It is not validated yet, and may be a list.
         chosen = "off" if chosen is False else chosen
         return dict(next((preset.settings for name, preset in PRESETS.items() if name == chosen), {}))
 
@@ -322,7 +322,7 @@ REMOVED: Mapping[str, str] = read_wordings(__package__, "removed.toml")
 
 
 def _keys(given: Any, within: str = "") -> Iterator[str]:
-    """Yield the dotted keys of all sections and settings; entries of lists have their number."""
+    """Yield the dotted keys of all sections and settings. In a list, the key of an entry is its number."""
     entries = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else ()
     for name, value in entries:
         yield f"{within}{name}"

@@ -18,7 +18,7 @@ ChosenPreset = Annotated[PresetName, OFF]
 
 
 class Section(BaseModel):
-    """Section of the settings. Its docstring and those of its fields are its documentation: see `make generate`."""
+    """Section of the settings. `make generate` writes the docstrings of sections and fields to the documentation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -27,7 +27,7 @@ def fits(model: str, glob: str) -> bool:
 
 
 def is_address(url: str) -> bool:
-    """True for an http(s) URL without credentials, query or fragment: Steno shows the URL, and they may be secret."""
+    """True for an http(s) URL without credentials, query or fragment: these may be secret, and Steno shows the URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -67,36 +67,36 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 
 
 class UpstreamSettings(Section):
-    """The provider that requests go to; see [upstreams](upstreams.md)."""
+    """The provider to which Steno sends requests; see [upstreams](upstreams.md)."""
 
     base_url: str = "https://api.openai.com/v1"
-    """Address of the provider; its path takes the place of the client's `/v1`.
+    """Address of the provider's API. Its path replaces the `/v1` of the client's requests.
 
-    Most providers need the path: `https://api.openai.com/v1`, not `https://api.openai.com`. The start and `steno
-    doctor` warn if the address has no list of models.
+    Most providers need the path: `https://api.openai.com/v1`, not `https://api.openai.com`. If the address has no list
+    of models, Steno warns at the start, and so does `steno doctor`.
     """
     first_byte_seconds: Seconds = 600.0
-    """Maximum seconds until the provider's status arrives; before it a reasoning model may think for minutes."""
+    """Maximum seconds until the provider sends its status. A reasoning model may think for minutes before that."""
     between_bytes_seconds: Seconds = 120.0
-    """Maximum seconds between two pieces of an answer; any byte restarts the wait, even in a comment."""
+    """Maximum seconds between two pieces of an answer. Any byte counts as a piece, even of a comment."""
     discover_windows: bool = True
     """Ask the provider for its models and their windows, at the start and every hour.
 
     Steno asks LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama on their own paths. For a model that Ollama
-    has not loaded it assumes 4,096 tokens: if you use `OLLAMA_CONTEXT_LENGTH`, set the window under `models`.
+    has not loaded, Steno assumes 4,096 tokens: if you use `OLLAMA_CONTEXT_LENGTH`, set the window under `models`.
     """
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
-    """Wire formats of the upstream: chat_completions, messages, responses, gemini; null: all, or those of its host.
+    """Wire formats that the upstream accepts: chat_completions, messages, responses, gemini; null: those of its host.
 
-    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages, generativelanguage.googleapis.com
-    Gemini. The base URL of Gemini has no version. If `upstream` is api.openai.com and no upstream is set for Messages,
-    Steno adds one called `anthropic`.
+    api.openai.com accepts Chat Completions and Responses, api.anthropic.com Messages, generativelanguage.googleapis.com
+    Gemini (with a base URL without a version), any other host all formats. If `upstream` is api.openai.com and no
+    upstream is set for Messages, Steno adds the upstream `anthropic`.
     """
     api_key_env: str | None = None
-    """Environment variable with the provider's key, which Steno sends in place of the client's key.
+    """Name of the environment variable with the provider's key. Steno sends this key in place of the client's.
 
-    In capitals, not beginning with `STENO_`. If Steno listens on loopback, every program of this machine can spend this
-    key; any other address needs `clients.header` ([who pays](security.md#who-pays)).
+    The name is in capitals, and does not begin with `STENO_`. If Steno listens on loopback, every program of this
+    machine can spend this key. On any other address, Steno needs `clients.header` ([who pays](security.md#who-pays)).
     """
 
     @property
@@ -136,7 +136,7 @@ class UpstreamSettings(Section):
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Formats that the settings or a known host assign to this upstream, for models that no upstream names."""
+        """Formats whose requests go here if no upstream lists the model: those in `formats`, or of a known host."""
         return self.speaks if self.formats or self.host in (*SPOKEN_AT, GOOGLE) else frozenset()
 
     @model_validator(mode="after")
@@ -182,7 +182,7 @@ VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
 
 
 class ModelSettings(Section):
-    """Window of a model, and what else is decided by it."""
+    """Window and preset of a model."""
 
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
@@ -193,7 +193,7 @@ class ModelSettings(Section):
     base_model: str | None = Field(None, min_length=1)
     """Model with the same tokenizer and window, such as gpt-4o for an Azure deployment chat-prod."""
     preset: ChosenPreset | None = None
-    """Preset of requests for the model; null means compaction.preset."""
+    """Preset of requests for the model; null: that of `compaction.preset`."""
 
     @model_validator(mode="after")
     def _is_of_use(self) -> Self:
@@ -216,8 +216,6 @@ def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | No
 
 
 class PriceSettings(Section):
-    """Price of a model."""
-
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
     prompt: Rate
@@ -225,9 +223,9 @@ class PriceSettings(Section):
     completion: Rate
     """Price of a million completion tokens."""
     cached: Rate | None = None
-    """Price of a million prompt tokens read from the provider's cache; null: that of other prompt tokens."""
+    """Price of a million prompt tokens read from the provider's cache; null: the price of other prompt tokens."""
     written: Rate | None = None
-    """Price of a million prompt tokens written to that cache; null: that of other prompt tokens."""
+    """Price of a million prompt tokens written to the provider's cache; null: the price of other prompt tokens."""
 
     @property
     def price(self) -> Price:
