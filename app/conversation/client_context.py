@@ -28,7 +28,7 @@ _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can u
 MOST_OF_LIMIT = 0.5
 """Share of the limit. If instructions among the messages take more, Steno may summarise superseded instructions."""
 BEGINNING = 24
-"""Number of characters that two beginnings of instructions must share. All numbers count as equal."""
+"""Number of first characters by which instructions are compared. All numbers count as equal."""
 _READ_CHARACTERS = 200
 
 
@@ -77,7 +77,7 @@ class ContextBlock(Struct, frozen=True):
 
     @property
     def replaces(self) -> Iterator[tuple[ContextKind, str]]:
-        """Yield kind and tag of each part of older blocks that this block replaces; the empty tag is untagged text."""
+        """Yield kind and tag of the parts of older blocks that this block replaces; an empty tag is untagged text."""
         return ((self.kind, tag) for tag in ("", *self.kind.members) if tag in self.text)
 
 
@@ -177,14 +177,13 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. The largest note may have
-        a lower reach than `reach`, because a newer block may be in a sent message."""
+        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. A higher reach may have a
+        smaller note, because a newer block may be in a sent message."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """Return a message for the summariser. `CARRIED_OVER` replaces its blocks, except kinds in
-        `carried.left_out`."""
+        """Return a message for the summariser in which `CARRIED_OVER` replaces blocks of the kinds in the note."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):

@@ -1,8 +1,8 @@
 """Media: the size of a picture, the length of a recording, and the pages and glyphs of a PDF.
 
-Each format's `format.py` or `messages.py` finds the parts of its messages that hold media, and calls this module.
-Nothing is fetched or rendered, and no font is decoded. Glyphs are counted because a page's tokens depend on them. All
-work is bounded because a file may be hostile. An unreadable value counts as unknown.
+Each format's `format.py` or `messages.py` finds the media parts of its messages, and calls this module. It fetches or
+renders nothing, and decodes no font. It counts glyphs, because a page's tokens depend on them. All work is bounded,
+because a file may be hostile. An unreadable value counts as unknown.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from app.formats.raw_json import text_at
 HEADER = 4 << 10
 """Characters of base64 that Steno decodes to find a picture's size or a recording's header."""
 JPEG_HEADER = 4 << 16
-"""Characters decoded of a JPEG, because previews and profiles of up to 64 KB each may precede its size."""
+"""Characters of base64 that Steno decodes of a JPEG: previews of up to 64 KB each may precede its size."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
-"""Assumed rates of recordings without a WAV header: MP3 at 64 kbit/s, PCM with 16 bits at 24 kHz."""
+"""Assumed bytes per second of recordings without a WAV header: MP3 at 64 kbit/s, PCM with 16 bits at 24 kHz."""
 SAMPLES_BYTES_PER_SECOND = 32_000
-"""Rate assumed for other formats: samples of 16 bits at 16 kHz."""
+"""Assumed bytes per second in other formats: samples of 16 bits at 16 kHz."""
 
 
 def pixels(url: str) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def _webp_pixels(head: bytes) -> tuple[int, int]:
 
 
 def _jpeg_pixels(head: bytes) -> tuple[int, int]:
-    """Return width and height from the frame header, which any number of segments may precede."""
+    """Return width and height from the frame header. Any number of segments may precede this header."""
     position = 2
     while position + 9 <= len(head) and head[position] == 0xFF:
         marker = head[position + 1]
@@ -75,7 +75,7 @@ def _jpeg_pixels(head: bytes) -> tuple[int, int]:
 
 
 def seconds(data: str, format_: str) -> float:
-    """Return a recording's length in seconds: its bytes divided by the rate from the WAV header, else of the format."""
+    """Return a recording's length in seconds, by the rate in its WAV header or the assumed rate of its format."""
     start = data.find(",", 0, 200) + 1
     head = _decoded(data, start, HEADER)
     place = head.find(b"fmt ", 12) if head.startswith(b"RIFF") and head[8:12] == b"WAVE" else -1
@@ -88,7 +88,7 @@ def _little(head: bytes, start: int, length: int) -> int:
 
 
 def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> Media:
-    """Return the media of a part in OpenAI's formats. `members` has its data, URL or file id. `url` is the URL of a
+    """Return the media of a part in OpenAI's formats. `members` has the data, URL or file id. `url` is the URL of a
     picture. `size` counts the characters of data, URL and id."""
     if kind == "file" and (data := text_at(members, "file_data")):
         return replace(file_of(data, size), name=text_at(members, "filename"))
@@ -98,9 +98,9 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 
 
 LONGEST = 43 << 20
-"""Characters of a document's base64 that are read: 32 MB decoded, the most that providers accept."""
+"""Most characters of a document's base64 that Steno reads: 32 MB decoded, the most that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Most unpacked bytes of all streams of a document. Further streams count with the average number of glyphs."""
+"""Most unpacked bytes of all streams of a document. Each further stream counts with the average number of glyphs."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
@@ -110,7 +110,7 @@ SLICE = 1 << 16
 """Bytes searched in one step, so that other threads do not wait long."""
 GLYPHS_UNREAD = 2_000
 BYTES_A_PAGE = 50_000
-"""Assumed bytes of a page in a document that names no pages."""
+"""Assumed bytes of each page in a document that does not name its number of pages."""
 
 _HEAD = 2_048
 """Characters of base64 from which a file's type is detected."""
@@ -124,7 +124,7 @@ _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _NO_CONTENT = re.compile(
     rb"/Length1\b|/Image\b|/Type1C|/CIDFontType0C|/OpenType|/XRef\b|/Metadata\b|/DCTDecode|/JPXDecode|/CCITTFaxDecode"
 )
-"""PDF streams without page text: fonts, images, xref, metadata."""
+"""Pattern of PDF streams without page text: fonts, images, xref, metadata."""
 _PACKED = re.compile(rb"/(?:FlateDecode|LZWDecode|ASCII85Decode|ASCIIHexDecode|RunLengthDecode|Crypt|Fl)\b")
 _LITERAL = re.compile(rb"\(((?:[^()\\]|\\.)*+)\)", re.DOTALL)
 _HEX = re.compile(rb"<([0-9A-Fa-f\s]++)>")
@@ -135,7 +135,7 @@ _TWO_BYTES = b"/Identity-H"
 
 
 def file_of(data: str, size: int = 0) -> Media:
-    """Return the media of a file in base64 or a data URL. `size`: characters of its part; 0 if `data` is all.
+    """Return the media of a file in base64 or a data URL. `size`: characters of the file's part; 0: those of `data`.
 
     The width and height of a PDF are those of its first page, in points. Its glyphs are those of all pages.
     """
@@ -180,7 +180,7 @@ def _pdf(data: bytes) -> Media:
 
 
 def _streams(data: bytes) -> Iterator[bytes | None]:
-    """Yield the unpacked streams that may have page text; None for an unreadable one."""
+    """Yield the unpacked streams that may have page text. Yield None for an unreadable stream."""
     left = MOST_UNPACKED
     places = [found.span() for found in islice(_STREAM.finditer(data), MOST_STREAMS)]
     # Each stream is read up to the next one, because its own end mark may be missing.

@@ -1,8 +1,8 @@
 """Readers with caches: parse each raw message once, and each body from its first new message on.
 
 A client sends its whole history with each request. Most clients repeat the bytes of the last request and append the new
-messages, so Steno looks for the longest known prefix of a body: comparing takes a twentieth of the time of parsing. A
-body without a known prefix is parsed as a whole.
+messages. So Steno looks for the longest cached prefix of a body and parses only the rest: comparing is twenty times as
+fast as parsing.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ written_alike = msgspec.json.Encoder(order="deterministic").encode
 """Encoder that writes equal values as equal bytes."""
 NOTHING: tuple[object, ...] = (None, "", [], {})
 MOST_ARGUMENT_VALUES = 200_000
-"""Most JSON values in a call's arguments; arguments with more are compared as text."""
+"""Most JSON values in a call's arguments. Steno compares arguments with more values as text."""
 LONGEST_MEANT = 1 << 20
-"""Characters of arguments; longer ones are compared as text, because parsing them delays other requests."""
+"""Most characters of arguments. Steno compares longer ones as text, because parsing would delay other requests."""
 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
-    """Return arguments as canonical JSON; unchanged if they are too large or no JSON."""
+    """Return arguments as canonical JSON. Return them unchanged if they are too large or no JSON."""
     if len(arguments) > LONGEST_MEANT:
         return arguments
     try:
@@ -93,7 +93,7 @@ def canonical_content(
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
-    """Return the kind of a message, and the confidence that it is a tool result. `plain`: it has texts only."""
+    """Return a message's kind, and the confidence that it is a tool result. `plain`: the message has texts only."""
     if kind is not Kind.USER or not plain:
         return kind, ResultConfidence.NONE
     return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
@@ -104,21 +104,20 @@ class Draft(Struct, frozen=True):
 
     message: Message
     canonical: bytes
-    """Input of the digest: equal for messages with the same meaning, without volatile members."""
+    """Input of the digest: without volatile members, and equal for messages with the same meaning."""
 
 
 Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
-"""Function that parses a raw message. The patterns match volatile text, which `canonical` leaves out. Raises
-`Unreadable` if it is no message.
-"""
+"""Function that parses a raw message. Raises `Unreadable`. The patterns match volatile text, which `canonical`
+omits."""
 
 
 MOST_NEW = 32
-"""Most new messages after which a cached history is still found. With more, Steno looks up each message."""
+"""Most new messages in a request that continues a cached history. With more, Steno looks up each message."""
 MESSAGE_BYTES = 700
-"""Memory overhead of a message, in addition to its raw bytes and its texts."""
+"""Memory overhead of a message in bytes, in addition to its raw bytes and its texts."""
 PLACE_BYTES = 80
-"""Memory of a message's entries in a history and in its indexes."""
+"""Memory in bytes of a message's entries in a history and in the history's indexes."""
 
 
 Place = tuple[int, bytes]
@@ -130,7 +129,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes that the cache counts, without the bytes shared with a cached longer history."""
+    """Bytes that the cache counts. They exclude the bytes shared with a cached longer history."""
     place: Place
     before: Place | None = None
 
@@ -139,7 +138,7 @@ _EMPTY = _Known(0, (), History(), 0, 0, (0, b""))
 
 
 class MessageReader:
-    """Parser of raw messages that reuses the messages and histories it parsed before."""
+    """Parser of raw messages that reuses the messages and histories that it parsed before."""
 
     def __init__(
         self,
@@ -149,14 +148,15 @@ class MessageReader:
         caches: Caches | None = None,
         mark: str = "",
     ) -> None:
-        """`decode` parses the format's messages. `mark` makes digests of formats differ. Digests leave out text that
-        matches the `ignore` patterns, such as a date that a client injects."""
+        """`decode` parses the format's messages. `mark` makes digests of formats differ. The `ignore` patterns match
+        text that digests leave out, such as a date that a client injects."""
         caches = caches or Caches()
         self._digest = identity.digester(b"message", *([mark.encode()] if mark else ()))
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
-        """Messages of cached histories by their raw bytes, because an edited history has most of them again."""
+        """Messages of cached histories, by their raw bytes. A client that edits its history resends most of its
+        messages."""
         self._histories: Cache[Place, _Known] = Cache(caches, "histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
         """Cached prefixes of request bodies, for `WireFormat.read`."""
@@ -189,7 +189,7 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history, because it may stay cached after the longer history that extends it."""
+        """Count all bytes of a history, because the longer history that shares them may be dropped first."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
@@ -200,14 +200,14 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history and the shorter history that it extends, because their shared bytes were counted once."""
+        """Drop a history and the shorter history that it extends. The cache counted their shared bytes once."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
 
     def _longest_known(self, raw_messages: Sequence[bytes]) -> _Known:
         """Return the longest cached history that is a prefix of these messages."""
-        find = self._histories.get  # Atomic: other threads cannot interfere.
+        find = self._histories.get  # Atomic, so it needs no lock.
         for length in range(len(raw_messages), max(0, len(raw_messages) - MOST_NEW), -1):
             known = find((length, raw_messages[length - 1]))
             if known is not None and known.raw_messages == tuple(raw_messages[:length]):
@@ -249,13 +249,13 @@ def _latest_turn(messages: Sequence[Message]) -> int:
 
 
 SHORTEST = 32_768
-"""Least bytes of a cached prefix: parsing a shorter one is as fast as finding it."""
+"""Least bytes of a cached prefix. To parse a shorter prefix is as fast as to find it."""
 SEPARATORS = (b",", b", ")
 """Usual separators between the elements of an array."""
 MOST_COMPARED = 500
-"""Most prefixes compared with one body, the longest first; this takes a tenth of a millisecond."""
+"""Most prefixes compared with one body, the longest first. This takes a tenth of a millisecond."""
 LAST_BYTES = 64
-"""Number of bytes at the end of a prefix that are its cache key, together with its length."""
+"""Number of bytes at the end of a prefix that form its cache key, together with its length."""
 ELEMENT_BYTES = 16
 
 _BodyPlace = tuple[int, bytes]
@@ -270,7 +270,7 @@ class Beginning(Struct, frozen=True):
     marks: int
     """Number of marks in the prefix: see `holds_more_values`."""
     weight: int
-    """Bytes that the cache counts, without the bytes shared with a cached longer prefix."""
+    """Bytes that the cache counts. They exclude the bytes shared with a cached longer prefix."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:
@@ -309,7 +309,7 @@ class Beginnings:
         return len(body) - (found.stop if found is not None else 0)
 
     def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
-        """Cache a body up to the end of its array `name`. `before` is the known prefix that it extends."""
+        """Cache a body up to the end of its array `name`. `before`: the cached prefix that the body extends."""
         if len(source.text) < SHORTEST or len(elements) == (len(before.elements) if before else 0):
             return
         beginning = _beginning(source, name, elements) if before is None else _body_grown(source, elements, before)
@@ -331,7 +331,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix and the shorter prefix that it extends, because their shared bytes were counted once."""
+        """Drop a prefix and the shorter prefix that it extends. The cache counted their shared bytes once."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:
@@ -351,7 +351,7 @@ def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beg
 
 
 def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]) -> int | None:
-    """Return the end of these elements if the body has them from `start` on, else None."""
+    """Return the end of these elements if they are in the body from `start` on, else None."""
     for number, element in enumerate(elements):
         if number:
             if not body.startswith(separator, start):

@@ -18,12 +18,12 @@ from app.formats.messages.format import MESSAGES
 from app.formats.responses.format import RESPONSES
 
 FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI)
-"""Chat Completions is the default and comes first."""
+"""All formats. Chat Completions is the default and comes first."""
 
 
 def mark_of(format_: WireFormat) -> str:
-    """Return the mark that makes digests and learnt values of formats differ. The first format has none, because it is
-    older than marks."""
+    """Return the mark that makes digests and learnt values of formats differ. The first format has no mark, because its
+    values are older than the marks."""
     return "" if format_ is FORMATS[0] else format_.name
 
 
@@ -39,11 +39,11 @@ _TELLS = {b"anthropic-version": "messages", b"x-goog-api-key": "gemini"}
 
 _COUNTED = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/[^/:]+:countTokens")
 COUNTS = {each.spec.counting_path: each.name for each in FORMATS if each.spec.counting_path is not None}
-"""Token-counting paths, each with its format."""
+"""Format of each token-counting path."""
 
 
 class Uncompacted(NamedTuple):
-    """Paths of requests with a conversation that Steno forwards without compaction."""
+    """Paths of conversation requests that Steno forwards without compaction."""
 
     name: str
     pattern: re.Pattern[bytes]
@@ -69,8 +69,8 @@ UNCOMPACTED = tuple(
         ("/openai/chat/completions", rb"/openai/(v1|deployments/[^/]+)/chat/completions", PASSES),
     )
 )
-"""Complete list. The last two are Azure's paths. OpenAI's batches are missing because an uploaded file holds their
-requests, and WebSockets because Steno does not relay them."""
+"""Complete list. The last two entries are Azure's paths. Two APIs are missing: OpenAI's batches, whose requests are in
+an uploaded file, and WebSockets, which Steno does not relay."""
 
 
 def path_of(target: bytes) -> bytes:
@@ -93,12 +93,12 @@ def format_posted(path: bytes) -> str | None:
 
 
 def format_counted(path: bytes) -> str | None:
-    """Return the format of a token-counting path."""
+    """Return the format of a token-counting path; None for another path."""
     return "gemini" if _COUNTED.fullmatch(path) else COUNTS.get(path)
 
 
 def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
-    """Return whether the path at the upstream keeps its version, as Google's does: its base URL has no version."""
+    """Return whether Steno keeps the version in the path. Google's base URL has no version."""
     return speaks == {"gemini"} or format_at(target) == "gemini"
 
 
@@ -114,7 +114,8 @@ def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> lis
     """Return the headers with an upstream's API key: `x-goog-api-key` for Google, `x-api-key` for an upstream that has
     Messages only, otherwise a bearer token.
 
-    A gateway with Messages and other formats gets `x-api-key` and the token at a Messages path: gateways differ.
+    A gateway with Messages and other formats gets `x-api-key` and the token at a Messages path, as it may read only
+    one.
     """
     if keeps_version(speaks, target):
         return [(b"x-goog-api-key", key)]

@@ -1,6 +1,6 @@
-"""Rendering in all formats: turn a view into raw messages, and add a cache breakpoint.
+"""Rendering in all formats: turn a view (a planned payload) into raw messages, and add a cache breakpoint.
 
-Some providers cache a prompt up to its breakpoints only. The quotation (recalled text) before the last user message is
+Some providers cache a prompt only up to its breakpoints. Recalled text, a quotation before the last user message, is
 removed in the next turn, so the cached prefix must end before it. Steno adds a breakpoint there if the client sets
 breakpoints itself and the limit allows one more.
 """
@@ -33,7 +33,7 @@ OPENER = "[Earlier messages of this conversation are left out here.]"
 class Placed(NamedTuple):
     raw: bytes
     place: int | None = None
-    """Index in the transcript; None for a message by Steno and for the leading instructions."""
+    """Index in the transcript; None for a message by Steno and for leading instructions."""
     role: str = ""
     """Role of the client's message; empty for a message by Steno, which has the user's role."""
     own: bool = False
@@ -49,7 +49,7 @@ def placed(
     unthinking: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
     """Return the payload's raw messages in order. `user_message` makes a message from text. `altered` applies a view's
-    changes to a message, and `unthinking` removes signed thinking. Both return None if nothing is left."""
+    changes to a message, and `unthinking` removes signed thinking. Both return None for an empty message."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     messages = conversation.transcript.messages
 
@@ -78,11 +78,11 @@ def placed(
 Place = tuple[dict[str, Any], str]
 """Object that contains a text, and the key of the text."""
 Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
-"""Function that edits a part: returns the same object if unchanged, None if nothing is left."""
+"""Function that edits a part. It returns the same object if unchanged, and None to remove the part."""
 
 
 def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
-    """Return a message with its parts edited; unchanged parts keep their bytes. Empty if no part is left."""
+    """Return a message with its parts edited. Unchanged parts keep their bytes. Empty if no part is left."""
     held = decoded_object(raw).get(member)
     if not isinstance(held, list):
         return raw
@@ -102,15 +102,15 @@ class Parts(Struct, frozen=True):
 
     texts: Callable[[dict[str, Any]], Iterable[Place]]
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
-    """Replace the media of a part by the next text; return the same part if it has no media."""
+    """Function that replaces the media of a part by the next text. It returns the same part if it has no media."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
-    """Return a part whose text has changed; None if the text is empty, because some providers refuse that."""
+    """Function that removes empty texts, which some providers refuse, from a part; None if nothing is left."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
     ) -> bytes:
         """Return a message with its texts replaced in order, its media replaced by the texts in `media`, and its calls
-        edited by `call`. Other bytes stay the same. Empty if no part is left."""
+        edited by `call`. Other bytes stay the same. The result is empty if no part is left."""
         remaining, words, held = iter(texts), iter(media), decoded_object(raw).get(member)
         if isinstance(held, str):
             text = next(remaining)
@@ -143,8 +143,8 @@ def joined(
 ) -> list[bytes]:
     """Join adjacent user messages, for a provider that refuses two in a row, unless they were adjacent in the history.
 
-    `text_type` is the type of the part that replaces a string in `member`. `as_object` turns a raw message that is no
-    object into one. `goes_first` tells whether a part must precede the others.
+    A string in `member` becomes a part of the type `text_type`. `as_object` makes a JSON object from any raw message.
+    `goes_first` tells whether a part must precede other parts.
     """
 
     def parts(raw: bytes) -> list[bytes]:
@@ -171,30 +171,30 @@ MOST_BREAKPOINTS = 4
 """Most breakpoints of a request, at Anthropic and at OpenAI."""
 PROMPT_CACHE_OPTIONS = "prompt_cache_options"
 MESSAGE_PARTS = ("content", "output")
-"""Members of a message or an item that contain parts."""
+"""Members that contain the parts of a message or an item."""
 
 Json = Mapping[str, Any]
 
 
 class Breakpoints(Struct, frozen=True):
     members: tuple[str, ...] = ()
-    """Names of breakpoint members. Steno writes the first one that the client uses."""
+    """Names of members with a breakpoint. Steno writes the first name that the client uses."""
     types: frozenset[str] = frozenset()
     text_type: Callable[[Json], str | None] = lambda _: None
-    """Return the type of the text part that may replace a message's string content; None if it must stay a string."""
+    """Function that returns the type of a text part for a string content; None if the content must stay a string."""
 
     def may_be_set(self, source: RawObject) -> bool:
-        """Return whether the client may have set breakpoints: a fast text search."""
+        """Return whether the client may have set breakpoints, by a fast text search."""
         return PROMPT_CACHE_OPTIONS in source or any(member.encode() in source.text for member in self.members)
 
     def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:
         """Return the payload with one more breakpoint, on the last possible part before the quotation.
 
-        Return None if the client sets no breakpoints, the payload has as many as allowed, no part before the quotation
-        may have one, or that part already has one. `source` is the client's request.
+        Return None if the client sets no breakpoints, if the payload has as many as allowed, if no part before the
+        quotation may have one, or if that part has a breakpoint already. `source` is the client's request.
         """
         for member in self.members:
-            # OpenAI sets one breakpoint itself, which counts, unless the mode is `explicit`.
+            # Unless the mode is `explicit`, OpenAI sets a breakpoint itself, which counts, too.
             is_explicit = object_of(source.value(PROMPT_CACHE_OPTIONS)).get("mode") == "explicit"
             automatic = member == PROMPT_CACHE_BREAKPOINT and not is_explicit
             marks = _marks(source, payload, member) if member.encode() in source.text else []
@@ -232,7 +232,7 @@ class Breakpoints(Struct, frozen=True):
                 continue
             if parts[place].get(member):
                 return None
-            # Copy the next breakpoint, else the last: a one-hour breakpoint may not follow a five-minute one.
+            # Copy the next or else the last breakpoint: a one-hour breakpoint may not follow a five-minute one.
             following = (mark for at, mark in marks if at >= index)
             value = next(following, marks[-1][1] if marks else b'{"mode":"explicit"}')
             part = RawObject(RawObject(elements[place]).spliced(remove=(member,)))
@@ -247,7 +247,7 @@ def kept_breakpoint(part: Json) -> Json:
 
 
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tuple[int, bytes]]:
-    """Return the breakpoints in order, each with the index of its message; -1 for tools."""
+    """Return the breakpoints in order, each with the index of its message; the index of a tool's breakpoint is -1."""
     # The provider applies a breakpoint outside of the messages to the last possible part.
     whole = b'"%b":%b' % (member.encode(), source.raw(member) or b"null")
     holders = enumerate((source.raw("tools") or b"", *payload, whole), -1)
@@ -255,7 +255,7 @@ def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tup
 
 
 def marks_in(raw: bytes, member: str) -> list[bytes]:
-    """Return the breakpoints in JSON, in order. Texts never match, because their quotes are escaped."""
+    """Return the breakpoints in JSON, in order. Texts never match, because JSON escapes their quotes."""
     return re.findall(rb'"%b"\s*+:\s*+(\{[^{}]{0,100}"(?:ephemeral|explicit)"[^{}]{0,100}\})' % member.encode(), raw)
 
 

@@ -1,4 +1,4 @@
-"""Requests: the members of a body that Steno reads, the options for Steno, and the body that Steno forwards."""
+"""Requests: the members of a body that Steno reads, the client's options for Steno, and the forwarded body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.tokens.estimate import Declarations, ResponseFormat, Tool
 
 Headers = Sequence[tuple[bytes, bytes]]
 Named = tuple[str, bytes]
-"""Member's name as shown in errors, and its JSON as received."""
+"""Name of a member as shown in errors, and its JSON as received."""
 
 
 class TooManyMessages(Unreadable):
@@ -29,7 +29,7 @@ class TooManyMessages(Unreadable):
 
 
 class BodyBounds(Struct, frozen=True):
-    """Most JSON values and messages of a body that Steno reads. It forwards a larger body unchanged."""
+    """Most JSON values and messages of a body that Steno parses. It forwards a larger body unchanged."""
 
     values: int = 200_000
     messages: int = 20_000
@@ -45,9 +45,9 @@ class AnswerAsked(Struct, frozen=True):
     thinking: int = 0
     """Thinking budget in tokens; the output cap must be larger."""
     choices: int = 1
-    """Number of requested answers; with more than one, Steno sends no frames before the provider's."""
+    """Number of requested answers. If there are several, Steno sends no frames before the provider's."""
     wants_usage: bool = True
-    """Whether the client wants usage in a stream; most formats always report it."""
+    """Whether the client wants usage in a stream. Most formats always report it."""
     says_whether_usage: bool = True
     """Whether the request has options about usage in a stream."""
 
@@ -57,9 +57,9 @@ class Wishes(Struct, frozen=True):
 
     options: Mapping[str, Any]
     focus: str
-    """Client's instructions for the summary: `context.instructions`."""
+    """Client's instructions for the summary, from `context.instructions`."""
     pins: tuple[int, ...]
-    """Indexes in `raw_messages` of the messages that stay verbatim: `context.pin`."""
+    """Indexes in `raw_messages` of the messages that stay verbatim, from `context.pin`."""
     threshold: int | None = None
     """Compaction trigger of this request, in prompt tokens."""
 
@@ -74,11 +74,11 @@ class WireRequest(Struct, frozen=True):
 
     source: RawObject
     raw_messages: tuple[bytes, ...]
-    """Slices of the body: the instructions (from a member of their own, in some formats), then the history.
-    `WireFormat.message` parses each one; `with_messages` accepts them."""
+    """Slices of the body: the instructions, if the format has a separate member for them, then the history.
+    `WireFormat.message` parses each slice. `with_messages` accepts slices."""
     model: str
     declared: bytes
-    """The `declaring_members` as received; cache key of their token count."""
+    """The `declaring_members` as received. Their token count is cached under these bytes."""
     names: tuple[Named, ...]
     """Members that may hold the conversation id, in order of preference."""
     has_tools: bool
@@ -86,10 +86,10 @@ class WireRequest(Struct, frozen=True):
     answer: AnswerAsked
     wishes: Wishes
     hands_off: Reason | None = None
-    """Reason to forward the request unchanged, such as history that the provider stores or compacts."""
+    """Reason to forward the request unchanged: for example, the provider stores or compacts its history."""
     thinking: str = ""
-    """Thinking mode, if the provider signs thinking. With `enabled` the provider refuses a current turn whose earlier
-    thinking is missing."""
+    """Thinking mode, if the provider signs thinking. In mode `enabled` the provider refuses a history if the current
+    turn lacks earlier thinking."""
 
     @classmethod
     def names_in(cls, source: RawObject) -> Iterator[Named]:
@@ -123,12 +123,12 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - many formats have no such member
-        """Return two groups of raw messages: those from other members than the history, and those of the history."""
+        """Return the raw messages from other members than the history, and those from the history."""
         return (), elements
 
     @classmethod
     def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:  # noqa: ARG003 - in some formats there are none
-        """Return attributes of the request object that only this format sets, by name."""
+        """Return values for the request object that only this format reads, by attribute name."""
         return {}
 
     @property
@@ -143,7 +143,7 @@ class WireRequest(Struct, frozen=True):
         return self.source.spliced(remove=self.SPEC.own_members)
 
     def declarations(self) -> Declarations:
-        """Parse the `declaring_members`; values of the wrong type are left out."""
+        """Parse the `declaring_members`. Drop values of the wrong type."""
         raise NotImplementedError
 
     @property
@@ -152,8 +152,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether the prompt's tokens can be counted: no response schema, no text that the provider adds or removes,
-        and only tools that the client runs."""
+        """Whether Steno can count the prompt's tokens: it has no response schema, no text that the provider adds or
+        removes, and only tools that the client runs."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False
@@ -166,14 +166,14 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def cache_key(self) -> Named | None:
-        """The member with the prompt cache's key, in which some clients send their conversation id."""
+        """Member with the key of the prompt cache. Some clients send their conversation id in it."""
         member = self.SPEC.cache_key_member
         raw = self.source.raw(member)
         return None if raw is None else (member, raw)
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """Return the raw message, with its key, if it is a member outside of the history; else None."""
+        """Return a raw message from outside of the history as a member with key and value; None for other messages."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod
@@ -182,7 +182,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def history_of(cls, raw_messages: Sequence[bytes]) -> bytes:
-        """Return the JSON members, without braces, that hold these raw messages."""
+        """Return the JSON members, without braces, that contain these raw messages."""
         leading = [member for raw in raw_messages if (member := cls.beside(raw)) is not None]
         history = b'"%b":%b' % (cls.SPEC.history.encode(), cls.array(raw_messages[len(leading) :]))
         return b",".join((*leading, history))
@@ -223,14 +223,14 @@ def is_given(source: RawObject, name: str) -> bool:
 
 OPTIONS = ("compaction", "instructions", "pin", "preset", "recall")
 SWITCHES = ("compaction", "recall")
-"""Members of the `context` object that are true or false."""
+"""Options of the `context` object that are true or false."""
 LONGEST_FOCUS = 4_000
 LONGEST_OPTIONS = 131_072
 """Bytes of the `context` object: enough for ten thousand pins and the longest focus."""
 
 
 def read_options(source: RawObject) -> Mapping[str, Any]:
-    """Return a body's `context` object. Raises `InvalidRequest` for an unknown member, such as a mistyped one."""
+    """Return a body's `context` object. Raises `InvalidRequest` for an unknown option, which may be mistyped."""
     given = source.raw("context")
     if given is None or given == b"null":
         return {}
@@ -250,7 +250,7 @@ def read_options(source: RawObject) -> Mapping[str, Any]:
 
 
 def read_focus(instructions: object, param: str = "context.instructions") -> str:
-    """Return the checked instructions for the summary. Raises `InvalidRequest`, which names the member `param`."""
+    """Return the checked instructions for the summary. Raises `InvalidRequest` with the member's name (`param`)."""
     if instructions is None:
         return ""
     if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
@@ -259,7 +259,7 @@ def read_focus(instructions: object, param: str = "context.instructions") -> str
 
 
 def read_pins(pin: object, messages: int) -> tuple[int, ...]:
-    """Return the pinned indexes in ascending order. `messages` is the number of messages. Raises `InvalidRequest`."""
+    """Return the pinned indexes in ascending order. Raises `InvalidRequest`. `messages`: number of messages."""
     if pin is None:
         return ()
     if not isinstance(pin, list):
@@ -279,7 +279,7 @@ OWN_REFERENCE = "stn1."
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
-    """Raise `InvalidRequest` for a compaction that an earlier Steno made. `history`: name of the history's member."""
+    """Raise `InvalidRequest` for a compaction by an earlier Steno. `history`: name of the history's member."""
     sealed = (item.get(member) for member in ("encrypted_content", "signature"))
     if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
         raise InvalidRequest(
@@ -298,7 +298,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Return the JSON text of undecodable members, such as one with a huge number, so that its tokens are counted."""
+    """Return the JSON text of members that cannot be decoded, such as a huge number, to count its tokens."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

@@ -1,9 +1,9 @@
 """Format tables: the properties of each conversation API that need no code.
 
-Each format has a table, a `FormatSpec`, which names what the rest of Steno reads and writes. If a vendor adds a finish
-reason (`endings`), renames an output cap or adds a tool type, only its row here changes. Members of `usage` are in
-`MEMBERS` of `usage.py`, because providers mix them. Parts of messages are read in the format's `format.py` or
-`messages.py`; the first events of a stream are written in its `answers.py`.
+Each format has a table, a `FormatSpec`, with the names of members, types and paths that Steno reads and writes. If a
+vendor adds a finish reason (`endings`), renames an output cap or adds a tool type, only its entry here changes.
+`MEMBERS` in `usage.py` has the members of `usage`, because providers mix the names of several formats. Each format's
+`format.py` or `messages.py` reads the parts of messages; its `answers.py` writes the first events of a stream.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from app.conversation.messages import Kind
 from app.formats.raw_json import Path, Where
 
 CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoint"
-"""Members of parts that mark the end of a cached prompt: Anthropic's and OpenAI's."""
+"""Members of parts that mark the end of a cached prompt, at Anthropic and at OpenAI."""
 
 
 class SummarySpec(Struct, frozen=True, kw_only=True):
     quoting: Callable[[str, str], Mapping[str, Any]]
-    """Return the members of a request with instructions and a transcript."""
+    """Function that returns the members of a summary request from the instructions and a transcript."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """Tuples of a member that declares tools, and the member and value that forbid calling them. Tools stay in the
-    request because the cached prompt includes them. Without tools, providers refuse the forbidding member."""
+    """Tuples of a member that declares tools, and the member and value that forbid calls. The declarations stay,
+    because the cached prompt includes them, and because providers refuse the forbidding member without them."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Headers that the format requires, unless the client sent them; in lower case."""
+    """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
-    """Members that Steno sets or leaves out itself; the operator's parameters may not contain them."""
+    """Members that only Steno may set. The operator's parameters may not contain them."""
     optional: tuple[str, ...]
-    """Members that Steno leaves out after a provider refused them; the operator's parameters are optional, too."""
+    """Members that Steno leaves out if a provider refused them. The operator's parameters are optional, too."""
     otherwise_named: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of refusals that name an optional member but have another cause."""
+    """Patterns of refusals that name an optional member but have another cause, by member."""
     also_named: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of refusals that an optional member causes although they do not name it."""
+    """Patterns of refusals that an optional member causes but that do not name it, by member."""
     caps: tuple[str, str]
-    """Names of the output cap: for most models, and for models that reason first."""
+    """Names of the output cap: for most models, and for models that reason by default."""
     least_output: int = 0
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
     """Pattern of the names of models that reason by default."""
     restrained: Callable[[str], Mapping[str, Any]]
-    """Return the members that limit the reasoning of a model that reasons by default."""
+    """Function that returns the members that limit a model's reasoning, if the model reasons by default."""
     holder: str = ""
     """Member that contains all options; empty if they are members of the body."""
     streaming: bytes = b""
     """Method at the end of the path that requests a stream."""
     said: Mapping[str, Any] = MappingProxyType({"stream": True})
-    """Options of every call, such as the one that requests a stream."""
+    """Options of every call, such as the request for a stream."""
 
 
 class FormatSpec(Struct, frozen=True, kw_only=True):
@@ -62,70 +62,70 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     path: bytes
     """Path of the requests that Steno compacts; `{model}` is replaced by the model."""
     address: Pattern[bytes] | None = None
-    """Pattern of paths that contain a model and a method, if the API has such. Steno compacts requests of `methods`."""
+    """Pattern of paths with a model and a method, if the API has such paths. Steno compacts requests of `methods`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether clients store Steno's frames before the answer in their histories. A provider may refuse a tool call
-    after such a frame, so a request with tools gets such frames only if the client requests them."""
+    """Whether clients store frames that Steno sends before the answer in their histories. A provider may refuse a tool
+    call after such a frame, so Steno sends such frames for a request with tools only if the client asks for them."""
     other_paths: tuple[bytes, ...] = ()
-    """Prefixes of other paths of the API. Requests there go to the same upstreams unchanged."""
+    """Prefixes of other paths of the API. Steno forwards requests there unchanged to the same upstreams."""
     counting_path: bytes | None = None
     largest_body: int = 50_000_000
     """Most bytes of a request that the vendor accepts."""
 
     history: str
     user_message: Callable[[str], Mapping[str, Any]]
-    """Return a user message with a text: a note by Steno, or the instructions at the end of a summary call."""
+    """Function that returns a user message with a text: a note, or the instructions at the end of a summary call."""
     own_members: tuple[str, ...] = ("context", "conversation_id")
-    """Steno's own members of a request, removed before forwarding because providers refuse unknown members."""
+    """Members for Steno. Steno removes them before forwarding, because providers refuse unknown members."""
     output_members: tuple[str, ...]
-    """Output caps; the first one in a request counts."""
+    """Members with the output cap. The first one in a request counts."""
     output_holders: tuple[str, ...] = ()
-    """Members that contain the output caps; empty if they are members of the body."""
+    """Objects that contain the output caps; empty if the caps are members of the body."""
     declaring_members: tuple[str, ...]
     """Members other than the messages that cost prompt tokens."""
     tool_members: tuple[str, ...] = ("tools",)
     cached_members: tuple[str, ...] = ("tools",)
-    """Members that precede the messages in a prompt, so that the provider's cache depends on them."""
+    """Members that precede the messages in a prompt. A change of them invalidates the provider's cache."""
     cache_key_member: str = "prompt_cache_key"
     """Member with the key of the provider's prompt cache; empty if the format has none."""
     schema_members: tuple[str, ...]
-    """Members that may hold a schema for the answer, which costs prompt tokens with some models only."""
+    """Members that may hold a schema for the answer. With some models only, the schema costs prompt tokens."""
     extending_members: tuple[str, ...]
     """Members that make the provider add text to the prompt or remove text from it."""
     client_tools: frozenset[str | None]
-    """Types of tools that the client runs; the prompt tokens of other tools are unknown."""
+    """Types of tools that the client runs. Steno does not know the prompt tokens of other tools."""
 
     roles: Mapping[str, Kind]
     volatile_members: frozenset[str]
-    """Members of messages and parts that clients move or drop between turns; digests leave them out."""
+    """Members of messages and parts that clients move or drop between turns. Digests do not depend on them."""
 
     beside: Pattern[bytes] | None = None
     """Pattern of the key of a separate member with the instructions, which becomes the first raw message."""
     length_tells_window: bool = True
-    """Whether `cut_off` may mean a full window; False if the answer has a window of its own."""
+    """Whether `cut_off` may mean a full window; False if the answer does not share the prompt's window."""
 
     holders: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object."""
     usage: str = "usage"
-    """Member with the reported tokens; `MEMBERS` in `usage.py` has the names of the numbers."""
+    """Member with the reported tokens. `MEMBERS` in `usage.py` has the names of the numbers in it."""
     usage_option: Pattern[bytes] | None = None
-    """Pattern of refusals of the option that requests usage in a stream; None if streams always report it."""
+    """Pattern of refusals of the option for usage in a stream; None if streams always report usage."""
     model: str = "model"
     whole: tuple[Path, ...]
-    """Paths of members; every unstreamed answer has at least one of these members."""
+    """Paths of members. Every unstreamed answer has at least one of these members."""
     texts: tuple[Path, ...]
     """Paths of the model's texts, in a frame or an unstreamed answer."""
     late_texts: tuple[Path, ...] = ()
-    """Paths of texts in the last frame; they count if no earlier frame had text."""
+    """Paths of texts in the last frame. They count only if no earlier frame had text."""
     calls: tuple[Path, ...]
     """Paths of the model's calls, or of their types."""
     refusals: tuple[Path, ...] = ()
     """Paths of the model's own refusals to answer."""
     reasons: tuple[Path, ...]
-    """Paths of finish reasons; the first one present counts."""
+    """Paths of finish reasons. The first one present counts."""
     usual_reason: str = ""
-    """Finish reason assumed if an answer has none."""
+    """Finish reason of an answer without one."""
     done_ends: bool = False
     """Whether `[DONE]` ends an answer without a finish reason."""
     endings: Mapping[str, Ending]
@@ -155,7 +155,7 @@ CHAT_COMPLETIONS = FormatSpec(
     # Members of OpenAI, OpenRouter, Cohere and vLLM.
     extending_members=("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens"),
     client_tools=frozenset({"function", "custom"}),
-    # `function` answers a legacy `function_call`, without an id.
+    # A message of the role `function` answers a legacy `function_call`, without an id.
     roles={
         "system": Kind.INSTRUCTIONS,
         "developer": Kind.INSTRUCTIONS,
@@ -264,7 +264,7 @@ REASONING = "reasoning"
 
 
 class CallType(NamedTuple):
-    """A type of call items that an output item answers."""
+    """Type of call items that an output item answers."""
 
     name: str
     """Name of the tool; empty if each item has it."""
@@ -272,7 +272,7 @@ class CallType(NamedTuple):
     """Member with the arguments, a text or an object."""
     id: str = "call_id"
     long_text: tuple[str, ...] = ()
-    """Key in an arguments object that may hold a long text: shortened arguments are written there."""
+    """Key of an arguments object that may hold a long text. Steno writes shortened arguments there."""
 
 
 class OutputType(NamedTuple):
@@ -296,7 +296,7 @@ OUTPUTS = {
     "custom_tool_call_output": OutputType("output"),
     "mcp_approval_response": OutputType("reason", "approval_request_id"),
     "computer_call_output": OutputType("output"),
-    # This `id` is the `call_id` of the call.
+    # In this type, `id` is the `call_id` of the call.
     "local_shell_call_output": OutputType("output", "id"),
     "shell_call_output": OutputType("output"),
     "apply_patch_call_output": OutputType("output"),
@@ -310,24 +310,24 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""Types of items with a call of a provider's own tool and its result: the tool's name, the member with arguments."""
+"""Types of items with a call of the provider's own tool and its result: name of the tool, member with the arguments."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
-"""Types of items that Steno sends unchanged or drops: they are signed, encrypted, or lists of tools."""
+"""Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
 """Types of items whose `id` links them to another item."""
 SHORT = 200
-"""Most characters of an arguments object without `long_text`. A longer one is sealed: Steno cannot shorten it."""
+"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer one, and seals its item."""
 
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
-"""Members of parts that clients move or drop between turns; digests leave them out."""
+"""Members of parts that clients move or drop between turns. Digests do not depend on them."""
 SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
-"""Keys that clients drop and restore; digests leave them out."""
+"""Keys that clients drop and restore. Digests do not depend on them."""
 TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
 
 OWN_CALLS = frozenset(name for name in (*CALLS, *SETTLED) if name.endswith("_call"))
 """Types of items with which the model calls a tool."""
 _ENDED: tuple[Path, ...] = ((Where("type", ("response.completed", "response.incomplete")), "response"), ())
-"""Paths of the response: in the frame that ends a stream, and unstreamed."""
+"""Paths of the response object: in the frame that ends a stream, and in an unstreamed answer."""
 _MESSAGE: Path = ("output", Where("type", ("message",)), "content")
 
 RESPONSES = FormatSpec(
@@ -395,8 +395,8 @@ RESPONSES = FormatSpec(
 
 
 ADDRESS = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/(?P<model>[^/:]+):(?P<method>[A-Za-z]+)")
-"""Paths with a model and a method, which decides whether the answer is streamed. At Vertex a project and a publisher
-precede the model."""
+"""Pattern of paths with a model and a method. The method decides whether the answer is streamed. At Vertex, a project
+and a publisher precede the model."""
 _PARTS = ("candidates", "content", "parts")
 _THINKING = re.compile(r"gemini-(?:2\.5|[3-9])")
 

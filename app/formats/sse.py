@@ -1,7 +1,7 @@
 """Server-sent events, byte for byte: split chunks into frames, and write Steno's own frames.
 
-The provider's bytes stay unchanged. A frame is held back until it is complete, because Steno may edit frames and
-insert its own between them.
+The provider's bytes stay unchanged. Steno holds a frame back until it is complete, because Steno may edit the frame or
+insert its own frames between two frames.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\n\r?\n")
-"""An empty line. Steno does not know lines that end in `\\r` alone: no provider writes them."""
+"""Pattern of an empty line. Steno does not support lines that end in `\\r` alone, because no provider writes them."""
 LONGEST_FRAME = 8 << 20
 """Most bytes of an incomplete frame that Steno holds back."""
 MOST_VALUES = 200_000
-"""Most JSON values of a frame that Steno decodes, which bounds its memory."""
+"""Most JSON values of a frame that Steno decodes, to bound its memory."""
 
 
 class FrameSplitter:
@@ -34,7 +34,7 @@ class FrameSplitter:
         return frames_in(self.together(chunk))
 
     def together(self, chunk: bytes) -> bytes:
-        """Return all frames that are now complete, joined."""
+        """Return all frames that are now complete, joined in one bytes object."""
         if not self._held:
             stop = last_end(chunk)
             complete = chunk[:stop]
@@ -54,7 +54,7 @@ class FrameSplitter:
         return complete
 
     def flush(self) -> bytes:
-        """Return and forget the incomplete frame; empty if there is none."""
+        """Return the incomplete frame and forget it; empty if there is none."""
         held = bytes(self._held)
         self._held.clear()
         return held
@@ -74,7 +74,7 @@ def first_end(frames: bytes, start: int) -> int:
 
 
 def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
-    """Return the end of the last complete frame before `stop`; `start` if there is none."""
+    """Return the end of the last complete frame before `stop`, or `start` if there is none."""
     place, spaced = frames.rfind(b"\n\n", start, stop), frames.rfind(b"\n\r\n", start, stop)
     return start if place == spaced == -1 else max(place + 2, spaced + 3)
 
@@ -85,7 +85,7 @@ def event(data: bytes, name: str | None = None) -> bytes:
 
 
 def data_of(frame: bytes) -> tuple[int, int] | None:
-    """Return start and stop of a frame's data; None unless it has exactly one data line."""
+    """Return start and stop of a frame's data. Return None unless the frame has exactly one data line."""
     start = len(b"data:")
     if not frame.startswith(b"data:"):
         place = frame.find(b"\ndata:")
@@ -102,15 +102,15 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
 
 EventShape = Literal["chunk", "start", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "comment", "off")
-"""Ways to announce a compaction before the provider's first frame: `chunk` is the format's safest frame; `start` begins
-the answer, so that more clients show it. With `off` Steno sends nothing before it knows the provider's status."""
+"""Ways to announce a compaction before the provider's first frame. `chunk` is the format's safest frame. `start` begins
+the answer, so that more clients show it. With `off` Steno sends nothing before the provider's status."""
 
 
 @dataclass(slots=True)
 class EarlyFrames:
     """Writer of a compaction's frames: `compaction_started`, then `compaction_completed` or `compaction_failed`.
 
-    If one of these frames began the answer, the `AnswerEditor` removes the beginning from the provider's frames.
+    If one of these frames begins the answer, the `AnswerEditor` removes the beginning from the provider's frames.
     """
 
     BEGINNING: ClassVar[EventShape] = "start"
@@ -124,11 +124,11 @@ class EarlyFrames:
         return self.shape == self.BEGINNING
 
     def keep_alive(self) -> bytes:
-        """Return a frame without content, which keeps clients from timing out."""
+        """Return a frame without content, so that the client does not time out."""
         return KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer can hold them
-        """Return a comment. A format may override this with a frame that clients show. `members`: see
+        """Return a comment. Some formats return a frame that clients show instead. `members`: see
         `ContextMembers.status`."""
         return b": %b %b\n\n" % (kind.encode(), self.data(kind, details))
 

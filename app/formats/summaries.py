@@ -1,6 +1,6 @@
 """Summary calls: write the request for a summary, adapt it after a refusal, and read the answer.
 
-An upstream may answer with a stream or one JSON object, whatever Steno requested. `FormatSpec` names the members.
+An upstream may answer with a stream or one JSON object, whichever Steno requested. `FormatSpec` names the members.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SummaryReader:
         self.error: object = None
         """Parsed JSON of an error that the provider sent with status 200."""
         self.error_is_first = False
-        """Whether the error came before any content, so that it is a refusal of the request."""
+        """Whether the error came before any content. The provider then refused the request."""
         self.unreadable = False
         self.done = False
         self.length = 0
@@ -75,7 +75,7 @@ class SummaryReader:
 
     @property
     def held(self) -> int:
-        """Memory in bytes, approximately. The reader does not keep reasoning."""
+        """Approximate memory of the reader in bytes. Reasoning takes none, because the reader drops it."""
         return self._incomplete + STRING_BYTES * len(self._texts) + self.length + len(self._json or b"")
 
     def feed(self, chunk: bytes) -> None:
@@ -118,7 +118,7 @@ class SummaryReader:
                 self._take(said)
                 self.done = self.done or in_one_piece
                 self._ended = self._ended or in_one_piece
-        elif is_complete:  # An incomplete last frame is ignored: the answer before it may be whole.
+        elif is_complete:  # An incomplete last frame is ignored, because the answer may be complete without it.
             self._fail(None)
 
     def _fail(self, error: object) -> None:
@@ -143,7 +143,7 @@ class SummaryReader:
             self._ended = True
             self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
         usage, model, tier = usage_members(spec, said)
-        self._usage |= usage  # A stream may report usage twice; the second one counts.
+        self._usage |= usage  # If a stream reports usage twice, the second report counts.
         self._model, self._tier = model or self._model, tier or self._tier
         self._begun = self._begun or bool(usage or texts or self._ended or self._calls or self._refused)
 
@@ -154,7 +154,7 @@ def member_named(members: Iterable[str], refusal: bytes) -> str | None:
 
 
 class Manners(Struct, frozen=True):
-    """Learnt quirks of an upstream's model in summary calls: the output cap's name, and members to leave out."""
+    """Learnt quirks of a model at an upstream, for summary calls: the output cap's name, and members to leave out."""
 
     cap: str
     without: frozenset[str] = frozenset()
@@ -164,7 +164,7 @@ class SummaryDialect:
     """Writer of summary calls in one format. See `SummarySpec`."""
 
     def __init__(self, spec: FormatSpec, request: type[WireRequest]) -> None:
-        """`/v1` in the path of `spec` is replaced by the path of the upstream's base URL."""
+        """The upstream client replaces `/v1` in the path of `spec` by the path of the upstream's base URL."""
         self.spec, self._request = spec, request
 
     def reader(self) -> SummaryReader:
@@ -176,8 +176,8 @@ class SummaryDialect:
     def options(
         self, manners: Manners, model: str, most: int, allowance: int, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the members of a call that a provider may refuse: an output cap of `most` tokens (plus `allowance` if
-        the model reasons first), the operator's parameters, and the streaming options."""
+        """Return the members of a call that a provider may refuse: an output cap of `most` tokens (plus `allowance` for
+        a model that reasons first), the operator's parameters, and the streaming options."""
         spec = self.spec.summary
         reasons = spec.reasoning.search(model) is not None
         bound = max(spec.least_output, most + (allowance if reasons else 0))
@@ -187,13 +187,13 @@ class SummaryDialect:
         return {name: value for name, value in wanted.items() if name not in left_out}
 
     def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
-        """Return the quirks for a second try; None if this refusal teaches nothing. `sent` are the refused options."""
+        """Return the quirks for another try; None if the refusal names no option. `sent`: the refused options."""
         spec = self.spec.summary
         elsewhere = {name for name, pattern in spec.otherwise_named.items() if pattern.search(refusal)}
         meant = [name for name in spec.optional if name in sent and name not in elsewhere]
         also = (name for name, pattern in spec.also_named.items() if name in meant and pattern.search(refusal))
         if (refused := member_named(meant, refusal) or next(also, None)) is None:
-            # A cap that is too large would be too large under the other name, too.
+            # If the cap is only too large, its other name would not help.
             if spec.caps[1].encode() in refusal and not _TOO_LARGE.search(refusal):
                 cap = spec.caps[b"'%b'" % spec.caps[0].encode() in refusal]
                 if cap != manners.cap:

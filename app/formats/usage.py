@@ -1,7 +1,7 @@
-"""Usage: read the tokens and the price that a provider reports for a call, in all known shapes.
+"""Usage: read the tokens and the price that a provider reports for a call, in the forms of all known providers.
 
-Add new or renamed members to `MEMBERS`. Impossible numbers count as unknown: a part that is larger than its whole, or
-more than `MOST_TOKENS`.
+Add new or renamed members to `MEMBERS`. A number is unknown if it is impossible: above `MOST_TOKENS`, or a part that is
+larger than its whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
 
 PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-"""Members whose sum is a prompt of Anthropic. OpenAI's `input_tokens` is the whole prompt."""
+"""Members whose sum is the size of a prompt at Anthropic. At OpenAI, `input_tokens` is the whole prompt."""
 CACHE_PARTS = PROMPT_PARTS[1:]
 _INPUT, _OUTPUT = (
     ("prompt_tokens_details", "input_tokens_details"),
@@ -47,11 +47,11 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "searches": (("server_tool_use", "web_search_requests"),),
     "total": (("", "total_tokens"),),
 }
-"""Members that may hold each number, each with the object that contains it; the first one present counts."""
+"""Members that may hold each number, as pairs of the containing object and the member. The first one present counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
-"""Pattern of models whose usage may include reasoning in the total only."""
+"""Pattern of models that may report reasoning only as a part of the total."""
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
-"""Finish reasons for a full window (Bedrock, Anthropic, Mistral). OpenAI's `length` may be the client's own cap."""
+"""Pattern of finish reasons for a full window. OpenAI's `length` does not match: it may be the client's own cap."""
 LONGEST_REASON = 100
 LONGEST_WORD = 64
 """Most characters of the name of a service tier or a region."""
@@ -64,15 +64,15 @@ class Usage(Struct, frozen=True):
     tokens: Tokens
     """Reported tokens, for the ledger."""
     prompt: int | None
-    """Tokens of the whole prompt if unambiguous; calibration learns from this number only."""
+    """Tokens of the whole prompt; None if ambiguous. Calibration learns from this number only."""
     bill: Bill = UNBILLED
 
 
 def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -> Usage | None:
     """Return the usage in an answer; None if the answer reports no usage.
 
-    If the model read several prompts for one answer (`iterations`), `prompt` is None: none of them is the sent prompt.
-    `model`, `tier` and `searches` come from the answer's other members.
+    If the model read several prompts for one answer (`iterations`), `prompt` is None, because none of them is the
+    prompt that Steno sent. `model`, `tier` and `searches` come from other members of the answer.
     """
     if not said:
         return None
@@ -80,7 +80,7 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
     prompt = prompt_tokens(said) if len(calls) <= 1 else None
     tokens = read_usage(said, model)
     if any(call.get("type") == "compaction" for call in calls):
-        # The outer numbers are those of the last call only; a number that no call reports is unknown.
+        # The numbers outside of `iterations` are those of the last call. A number that no call reports is unknown.
         prompt, each = None, [read_usage(call) for call in calls]
         reported = {
             name: [n for call in each if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__
@@ -90,10 +90,10 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
 
 
 def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -> Bill:
-    """Return the members of an answer that its price depends on.
+    """Return the parts of an answer that determine its price.
 
-    If a gateway used the client's own key at another provider, the cost includes that provider's charge. The cost is
-    unknown if the charge is missing.
+    A gateway may call another provider with the client's own key. The cost then includes that provider's charge, and is
+    unknown without it.
     """
     said = object_of(usage)
     cost = said.get("cost", said.get("estimated_cost"))
@@ -114,7 +114,7 @@ def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -
 
 
 def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
-    """Return a number, or a text with one, as an amount of money; None if it is not between 0 and `most`."""
+    """Return an amount of money from a number or a numeric text; None unless it is between 0 and `most`."""
     try:
         amount = float(said) if type(said) in (int, float, str) and len(str(said)) <= LONGEST_WORD else -1.0  # type: ignore[arg-type]
     except ValueError:
@@ -132,16 +132,16 @@ def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, 
 
 
 def says_window_full(finish: object) -> bool:
-    """Return whether this finish reason means that the model's window was full."""
+    """Return whether a finish reason means that the model's window was full."""
     return isinstance(finish, str) and len(finish) <= LONGEST_REASON and _WINDOW_FULL.search(finish) is not None
 
 
 def read_usage(usage: object, model: str = "") -> Tokens:
     """Return the tokens that the provider reported, for the ledger; impossible numbers are None.
 
-    Steno assumes that `prompt_tokens` includes Anthropic's cache parts unless these are larger. It adds reasoning to
-    the completion if a provider left it out: reasoning is then larger than the completion, or the total is the sum of
-    prompt, completion and reasoning. `model` is the model that answered.
+    Steno assumes that `prompt_tokens` includes Anthropic's cache parts, unless these are larger together. If a provider
+    left reasoning out of the completion, Steno adds it: reasoning is then larger than the completion, or the total is
+    the sum of prompt, completion and reasoning. `model` is the model that answered.
     """
     if not isinstance(usage, dict):
         return Tokens()
@@ -181,10 +181,10 @@ def read_usage(usage: object, model: str = "") -> Tokens:
 
 
 def prompt_tokens(usage: object) -> int | None:
-    """Return all tokens of the prompt, cached ones included; None if the usage is ambiguous.
+    """Return all tokens of the prompt, including cached tokens; None if the usage is ambiguous.
 
-    OpenAI's `prompt_tokens` includes cached tokens. Anthropic's `input_tokens` does not, so its cache parts are added.
-    A usage that mixes both shapes is ambiguous.
+    OpenAI's `prompt_tokens` includes cached tokens. Anthropic's `input_tokens` does not, so Steno adds Anthropic's
+    cache parts. A usage with members of both providers is ambiguous.
     """
     if not isinstance(usage, dict):
         return None
@@ -205,7 +205,7 @@ def _count(value: object) -> int:
 
 
 def _number(usage: dict[str, Any], name: str) -> int | None:
-    """Return the first plausible number among the `MEMBERS` of `name`; 0 counts."""
+    """Return the first number among the `MEMBERS` of `name` from 0 to `MOST_TOKENS`; None without such a number."""
     for holder, member in MEMBERS[name]:
         held = usage.get(holder) if holder else usage
         if type(held) is dict and type(number := held.get(member)) is int and 0 <= number <= MOST_TOKENS:

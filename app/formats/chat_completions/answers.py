@@ -3,8 +3,8 @@
 Steno parses and edits only a few frames of a stream. All other frames keep their bytes.
 1. The first chunk gets `context_status`.
 2. The first chunk that finishes a choice gets all members, because many clients stop reading there.
-3. If Steno began the stream, every later chunk gets the head that Steno sent (id, time, model), and the provider's
-   role is removed. Clients fail on a second role, time or model, and drop chunks with another id.
+3. If Steno began the stream, every later chunk gets the id, time and model that Steno sent, and loses the provider's
+   role. Clients fail on a second role, time or model, and drop chunks with another id.
 
 An unstreamed answer gets all members at its end. Unreadable answers pass unchanged.
 """
@@ -103,7 +103,7 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """Return Steno's head for a chunk: values that replace the chunk's, and members to add."""
+        """Return members of Steno's head for a chunk: values to replace in the chunk, and members to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}
@@ -115,7 +115,7 @@ class CompletionEditor(AnswerEditor):
 
 
 def _may_be_notable(frames: bytes, start: int) -> bool:
-    """Return whether `NOTABLE` may match. Counting is five times as fast as searching by pattern."""
+    """Return whether `NOTABLE` may match. Counting is five times as fast as the pattern search."""
     if frames.find(b'"error"', start) != -1 or frames.find(b"[DONE]", start) != -1:
         return True
     for name in (b"finish_reason", b"usage"):
@@ -143,8 +143,8 @@ def _without_role(choices: bytes) -> bytes:
 class CompactionEvents(EarlyFrames):
     """Frames of Chat Completions.
 
-    A member has the same type in every frame and in `context`, because LangChain.js merges a stream's chunks and throws
-    if types differ.
+    A member has the same type in every frame and in `context`. LangChain.js merges a stream's chunks and throws on
+    another type.
     """
 
     BEGINNING = "chunk"

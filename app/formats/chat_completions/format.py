@@ -37,7 +37,7 @@ VOLATILE_PARTS = ("thinking", "reasoning")
 
 
 def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-    """Parse a message. Raises `Unreadable` if it is none."""
+    """Parse a message. Raises `Unreadable`."""
     message = decoded_object(raw)
     role = message.get("role")
     if not isinstance(role, str):
@@ -70,8 +70,8 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
 def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     """Return equal bytes for messages with the same meaning.
 
-    A string equals one text part; null and empty equal missing; arguments are compared by value. Unknown keys count.
-    `ignore` removes volatile text, such as a date that a client injects.
+    A string equals one text part. Null and empty members equal missing ones. Arguments are compared by value. Unknown
+    keys count. `ignore` removes volatile text, such as a date that a client injects.
     """
     if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
         return written_alike(message if text else {"role": message["role"]})
@@ -186,7 +186,7 @@ BREAKPOINTS = Breakpoints(
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-    """Return the payload's raw messages in order; verbatim ones keep their bytes.
+    """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
     `alternate` joins user messages that became adjacent, for a provider that refuses two in a row.
     """
@@ -214,7 +214,7 @@ def _left(raw: bytes, part: Altered) -> bytes:
 
 
 def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """Return members to replace and to remove; `tool_calls` is removed if empty, because providers refuse that."""
+    """Return members to replace and to remove. Providers refuse an empty `tool_calls`, so it is removed."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:
@@ -279,7 +279,7 @@ class ChatRequest(WireRequest, frozen=True):
         options = self.source.raw("stream_options") or b"null"
         try:
             given = RawObject(options if options.startswith(b"{") else b"{}")
-        except Unreadable:  # Such as a repeated key: the provider judges it.
+        except Unreadable:  # Such as a repeated key: the provider decides on it.
             return self.source.spliced(replaced, SPEC.own_members)
         asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
         if "stream_options" in self.source:

@@ -1,7 +1,7 @@
 """Gemini's answers: add Steno's members on the way to the client.
 
-Each event of a stream is a whole answer with the usage so far; the last one has a finish reason and the final usage.
-The first event gets `context_status`, and the last event gets all members. Clients parse every line as data, so Steno
+Each event of a stream is a whole answer with the usage so far. The last event has a finish reason and the final usage.
+Steno adds `context_status` to the first event, and all members to the last. Clients parse every line as data, so Steno
 sends no comments or named events. Clients drop a turn if one of its events has no part, so Steno's events have an empty
 text. Without `alt=sse` a stream is one array of such answers. Steno edits the first and the last of them.
 """
@@ -44,7 +44,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body with the provider's code, or else a code of at least 400, by which clients know an error."""
+        """Return the body with the provider's code, or else a code of at least 400, which clients treat as an error."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}
@@ -77,7 +77,7 @@ class GeminiEditor(AnswerEditor):
 
 @dataclass(slots=True)
 class GeminiEvents(EarlyFrames):
-    """Frames of Gemini's format: answers with an empty text, the only frame that all clients accept."""
+    """Frames of Gemini's format: answers with an empty text. All clients accept these and no other frames."""
 
     def keep_alive(self) -> bytes:
         return self._with(b"")

@@ -3,13 +3,13 @@
 The path names the model and whether to stream; on Steno's own routes the body does. A request with `cachedContent`
 contains only the contents after the cached ones. Costs are from prompts whose size Google reported (docs/estimates.md).
 
-A content has a role and parts, and each part holds one text, call, result or file. A user's content holds the results.
-A result names its call's tool, and since Gemini 3 the call's id; without ids results answer the calls in order. The
-`systemInstruction` is read as a content of the role `system`.
+A content is a message: it has a role and parts, and each part holds one text, call, result or file. A user's content
+holds the results. A result names its call's tool, and since Gemini 3 the call's id. Without ids, results answer the
+calls in order. Steno reads the `systemInstruction` as a content of the role `system`.
 
-A provider accepts two contents of one role in a row, but calls only after a user's content. So Steno inserts a user's
-text before a content of the model that would come first, or would follow a content of the model that it did not follow
-in the client's history. A signature is a member of the part that it signs.
+Gemini accepts two contents of one role in a row, but a call only after a user's content. So Steno inserts a user's text
+before a model's content that would come first, or that would follow another model's content only because Steno omitted
+contents between them. A signature is a member of the part that it signs.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from app.tokens.rules import CountingRules, Encrypted, OneByOne, Pages, Tiles, r
 Json = Mapping[str, Any]
 
 DATA = ("functionCall", "functionResponse", "inlineData", "fileData", "codeExecutionResult", "text")
-"""Members that tell the type of a part; the first one present counts."""
+"""Members that determine the type of a part. The first one present counts."""
 _ALPHABET = str.maketrans("-_", "+/", "=")
 COMPACTION_PROMPT = b"You are a specialized system component responsible for distilling chat history"
 """Beginning of the instructions with which Gemini CLI compacts its history itself."""
 UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented dummy signature, for a call whose arguments Steno changed."""
 VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
-"""Members in which the client chose the keys."""
+"""Members with keys that the client chose."""
 
 
 def camel(value: object) -> object:
-    """Return JSON with its keys in camelCase, except those that the client chose (`VERBATIM`)."""
+    """Return JSON with its keys in camelCase, except keys that the client chose (`VERBATIM`)."""
     if isinstance(value, list):
         return [camel(each) for each in value]
     if not isinstance(value, dict):
@@ -75,7 +75,7 @@ def camel(value: object) -> object:
 
 
 def read_content(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-    """Parse a content. Raises `Unreadable` if it is none."""
+    """Parse a content. Raises `Unreadable`."""
     if SPEC.beside is not None and SPEC.beside.match(raw):
         [held] = decoded_object(b"{%b}" % raw).values()
         content = {**object_of(camel(held)), "role": "system"}
@@ -134,7 +134,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return the text of a part; for a result, its only member if that is a text, or else its JSON."""
+    """Return the text of a part: of a result, its only member if that member is a text, or else its JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -151,7 +151,7 @@ def text_of(part: Json) -> str | None:
 
 
 def _with_text(part: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """Return a part with another text, without changing its keys; None for an empty text, which providers refuse."""
+    """Return a part with another text, without respelling its keys; None for an empty text, which providers refuse."""
     sort = _sort(object_of(camel(part)))
     if sort == "text":
         return {**part, "text": text} if text else None
@@ -202,7 +202,7 @@ def _padded(data: str) -> str:
 
 def _canonical(role: str, content: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
     """Return the canonical form of a content: names in camelCase, base64 in one alphabet, without thoughts, signatures,
-    and null or empty members. Unknown members stay. `ignore` removes volatile text."""
+    and null or empty members. Unknown members count. `ignore` removes volatile text."""
     said = (part for part in objects_in(content.get("parts")) if not part.get("thought"))
     parts = [kept for part in said if (kept := _canonical_part(part, ignore))]
     return stated({**content, "role": role, "parts": parts})
@@ -216,7 +216,7 @@ def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, 
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-    """Return the payload's raw messages in order; verbatim ones keep their bytes.
+    """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
     `alternate` joins user contents that became adjacent, for a provider that refuses two in a row.
     """
@@ -231,8 +231,8 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """Return a content with other texts, only the remaining calls, and texts in place of its files; None if nothing is
-    left."""
+    """Return a content with other texts, only the remaining calls, and texts in place of its files. Return None if
+    nothing is left."""
     calls = None if part.calls is None else dict(part.calls)
     edit = partial(_edit, iter(part.texts), calls, count(), iter(part.media))
     return edited(raw, edit, "parts") or None
@@ -344,7 +344,7 @@ FREE = Encrypted(1 << 62, 1.0)
 def token_rules(model: str, host: str = "") -> CountingRules:
     found = _VERSION.search(model.lower())
     is_new = found is None or int(found[1]) >= 3
-    # Up to 2.0, and at Vertex, a content has no tokens around it.
+    # Up to Gemini 2.0, and at Vertex, a content costs no tokens in addition to its parts.
     is_bare = "aiplatform" in host or re.search(r"gemini-(?:1|2\.0)", model.lower()) is not None
     return replace(
         rules_for(model, host),

@@ -345,7 +345,7 @@ BREAKPOINTS = Breakpoints(
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
-    """Return the payload's raw messages in order; verbatim ones keep their bytes.
+    """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
     `alternate` joins user messages that became adjacent, for a model whose template refuses two in a row.
     """
