@@ -209,7 +209,7 @@ def sampler_of(
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
-    """Return the look-up of prices: of the operator's alone if they are set, because list prices are in US dollars."""
+    """Return the look-up of prices. It never mixes the operator's prices with list prices, which are in US dollars."""
     if settings.prices != ():
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))

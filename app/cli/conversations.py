@@ -136,7 +136,7 @@ async def _latest(store: Store, limit: int, tenant: str) -> list[Found]:
 
 
 async def _the_one(store: Store, conversation_id: str, tenant: str) -> Found:
-    """Return the conversation, of the tenants whose id begins with `tenant`. Raises `NotFound` for none or several."""
+    """Return the conversation of the tenant whose id begins with `tenant`. Raises `NotFound` for none or several."""
     found = []
     for seen in await store.rest(read_tenants):
         known = await store.rest(find_conversation, seen.id, conversation_id) if seen.id.startswith(tenant) else None

@@ -56,7 +56,7 @@ SPREADS = sys.platform == "linux"
 socket. With a shared socket, one process would accept most connections of a burst."""
 
 NEARBY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
-"""Addresses at which this machine reaches a server that listens at all addresses, by the wildcard address."""
+"""Addresses at which this machine reaches a server, by the wildcard address at which the server listens."""
 
 cli = commands()
 

@@ -32,11 +32,11 @@ MOST_WAITING = 10_000
 FLUSH_SECONDS = 1.0
 REFRESH_SECONDS = 15.0
 OVERLAP_SECONDS = 15.0
-"""Longest time from a row's `updated_at` until other replicas can read it."""
+"""Longest time from a row's `updated_at` until other replicas can read the row."""
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""A calibration with this many samples learns from one sample a second: a sample takes up to half a millisecond."""
+"""From this number of samples on, a calibration learns from one sample a second: each takes up to 0.5 ms."""
 PAUSE_SECONDS = 1.0
 
 

@@ -91,8 +91,8 @@ class Ledger:
         chain: Chain | None = None,
         sizes: PromptEstimate | None = None,
     ) -> None:
-        """Store an answered call, with its price and saved cost, within about 0.2 s. Never raises. For a client's call,
-        `chain` has the digests of its history, and `sizes` the estimated tokens of history and payload."""
+        """Store an answered call, with its price and saved cost, within about 0.2 s. Never raises. For the call of a
+        chat request, `chain` has the digests of the history, and `sizes` the tokens of history and payload."""
         try:
             tokens, whole = call.tokens, None if chain is None or sizes is None else call.tokens
             if chain is not None and sizes is not None and call.status == 200:

@@ -154,12 +154,12 @@ def cap_of(model: str, usual: int) -> int:
 
 
 def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """Return the closest entry to the name, with the entry's name."""
+    """Return the entry's name and the entry that is closest to the model's name."""
     return _first(names_of(model), table)
 
 
 def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """Return the entry for the model, and the entry's name, which may lack the provider, vendor, date and tag.
+    """Return the entry's name and the entry for the model. The name may lack the provider, vendor, date and tag.
 
     No other part may be missing: `-pro` and `-mini` are other models, and so are fine-tuned models.
     """

@@ -4,8 +4,8 @@
 2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. It
    applies to the refused tenant, and to all tenants if a second tenant was refused with a similar limit (`CLOSE`).
 3. Only tenants that the provider has answered can confirm a limit, because a client can invent keys.
-4. Steno ignores a limit if the provider answered a larger prompt within a day: one of this tenant, or those of two
-   others. It ignores a limit below half of the configured window, unless the limit was measured (`Windows.learn`).
+4. Steno ignores a limit if the provider answered a larger prompt of the tenant, or of two tenants, within a day. It
+   ignores a limit below half of the configured window, unless the limit was measured (see `Windows.learn`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Windows:
         self._tasks = OwnedTasks()
         self.listings = ModelListings(at, upstream, self._tasks, clock, default_headers)
         self.answered_tenants: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants that the provider answered. Only these can confirm limits, as the provider refuses made-up keys."""
+        """Tenants that the provider answered. Only their limits can confirm limits: it refuses invented keys."""
         counts = self.answered_tenants.__contains__
         self.limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
         """Learnt limits by model."""
@@ -258,7 +258,7 @@ def bundled_window(model: str) -> Window | None:
 
 
 def complete(announced: Window, known: Window | None) -> Window:
-    """Add bundled limits of input and output to an announced window of about the same size, if it has none."""
+    """Add the bundled limits of input and output that an announced window of about the same size lacks."""
     if known is None or abs(known.context - announced.context) > CLOSE * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None

@@ -151,7 +151,7 @@ class Authenticator:
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Return `clients.header`'s value; None if it has no letter or digit. Raises `InvalidCredentials`."""
+        """Return the value of `clients.header`; None without a letter or digit. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None

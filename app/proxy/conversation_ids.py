@@ -67,8 +67,8 @@ _decode_name = msgspec.json.Decoder(str | None).decode
 def find_name(throttle: LogThrottle, wire: WireRequest, caller: Caller) -> str | None:
     """Return the first valid conversation name in the headers, body or path.
 
-    Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Steno ignores an invalid name elsewhere,
-    because clients also use these headers and members for other purposes. It logs one such name for each of them.
+    Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Clients use other headers and members
+    also for other purposes: Steno ignores invalid names there, and logs the first name of each header or member.
     """
     if not wire.names and caller.conversation is None and not caller.sent_any(_HEADER_SET):
         return None

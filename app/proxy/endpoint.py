@@ -258,7 +258,7 @@ class ChatEndpoint:
         return changed if is_taken else refused
 
     def _record(self, exchange: Exchange, request: ChatRequest) -> None:
-        """Learn from the answer, queue the request's records, and start a background summary if one is due soon."""
+        """Learn from the answer, queue the request's records, and start a background summary if it is due soon."""
         services, attempt, editor = self._services, exchange.attempt, exchange.editor
         if attempt is None or services.store.writes.is_erased(request.tenant, request.conversation_id, request.epoch):
             return
@@ -295,7 +295,7 @@ UPLOAD_BYTES = 1_000_000_000
 
 
 class CountingEndpoint(ChatEndpoint):
-    """Endpoint of requests to count tokens. Steno forwards them unchanged to the model's provider, and records none."""
+    """Endpoint of requests to count tokens. Steno forwards them unchanged to the provider, and records no usage."""
 
     async def serve(self, exchange: Exchange) -> None:
         entry = uncompacted("POST", exchange.caller.target)

@@ -249,7 +249,7 @@ def _smaller_limits(refused: Attempt, overflow: Overflow) -> SmallerLimits | Non
 
 
 def takes_place(refused: Attempt, changed: Attempt) -> bool:
-    """True if the client gets the answer to `changed`: it is no refusal, or it is about the client's own bytes."""
+    """True if the client gets the answer to `changed`, not the refusal. It always gets the answer to its own bytes."""
     if refused.refusal is None or refused.refusal.keeps_messages:
         return True
     if changed.decision.view is None and refused.decision.view is not None:
@@ -283,7 +283,7 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
 
 @dataclass(slots=True)
 class RetryBudget:
-    """Retries of one payload, which does not change, within a time that begins with the first refusal."""
+    """Retries of one unchanged payload, within a time limit that starts at the first refusal."""
 
     seconds: float
     """Maximum seconds from the first refusal to the last retry."""

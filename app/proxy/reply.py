@@ -46,7 +46,7 @@ log = structlog.get_logger("steno.bypass")
 SILENCE_SHARE = 1 / 3
 """Maximum silence of a stream as a share of the client's timeout, so that one keep-alive may be late."""
 KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives, unless the client has a short timeout. Other proxies have longer timeouts."""
+"""Seconds between keep-alives, unless the client has a short timeout. Reverse proxies have longer timeouts."""
 LEAST_SILENCE = 1.0
 """Least seconds between keep-alives, however short the client's timeout is."""
 FIRST_PIECE_SECONDS = 1.0
@@ -54,7 +54,7 @@ FIRST_PIECE_SECONDS = 1.0
 After a changed payload, Steno holds it back for `longest_silence`, unless more than `MOST_EMPTY_FRAMES` frames
 arrive."""
 MOST_EMPTY_FRAMES = 10
-"""Most frames without content at the start of a stream. Beyond them, the content may have an unknown format."""
+"""Most frames without content at the start of a stream. After more frames, the content may have an unknown format."""
 FRAMES_AT_ONCE = 64
 """Frames relayed before other tasks get their turn, because one read can bring 30,000 frames."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")

@@ -43,7 +43,7 @@ Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 """Paths that only the operator's listener serves, if there is one."""
 CALLERS = (b"/context", b"/mcp")
-"""Prefixes of paths that the operator's listener does not serve; it serves no provider paths either."""
+"""Prefixes of Steno's own paths that the operator's listener does not serve. It serves no provider paths either."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
 """Prefixes of provider paths: OpenAI's, Google's and Azure's. Requests at Azure's own paths are not compacted."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
@@ -76,7 +76,7 @@ class Admitted(Struct, frozen=True):
     route: Route | None
     """None for a path of Steno's own."""
     page: bytes | None
-    """Origin of the web page that sent the request; None if a browser sent none."""
+    """Origin of the web page that sent the request; None without an origin."""
     shared: Headers
     """CORS headers that let the page read the answer."""
 

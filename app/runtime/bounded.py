@@ -46,7 +46,7 @@ class BoundedMap(OrderedDict[K, V]):
     """Map that pushes out the least recently stored or used entry if it is full. Not thread-safe."""
 
     def __init__(self, most: int, pushed_out: Callable[[K, V], object] | None = None) -> None:
-        """Store at most `most` entries. `pushed_out` is called with each entry that is pushed out, not removed."""
+        """Store at most `most` entries. `pushed_out` is called with pushed-out entries, but not with popped entries."""
         super().__init__()
         self._most = most
         self._pushed_out = pushed_out
@@ -59,7 +59,6 @@ class BoundedMap(OrderedDict[K, V]):
         return self[key]
 
     def keep(self, key: K, value: V) -> None:
-        """Store the entry as the most recent."""
         self[key] = value
         self.move_to_end(key)
         if len(self) > self._most:
@@ -78,13 +77,13 @@ class HistoryKey(Struct, frozen=True):
 
 
 class HistoryMap(Generic[V]):
-    """Latest value for each history and branch. The key of a history is its content, not its conversation id."""
+    """Latest value for each history and branch. The key is the history's content, not a conversation id."""
 
     def __init__(self) -> None:
         self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)
 
     def find(self, history: HistoryKey) -> V | None:
-        """Return the value stored for the history, for an earlier state of it, or for the history it branched from."""
+        """Return the value stored for the longest prefix of the history; None if no prefix has a value."""
         for digest in reversed(history.digests):
             if (value := self._kept.get((history.scope, digest))) is not None:
                 return value
@@ -144,7 +143,7 @@ class TenantFacts(Generic[K, V]):
         return value if until > self._clock() else None
 
     def confirmed(self, what: K) -> list[V]:
-        """Return the values that another tenant confirms, the latest first."""
+        """Return the tenants' values that another tenant's value confirms, the latest first."""
         facts = self._facts.get(what, {})
         if len(facts) < 2:  # The usual case, which must be fast.
             return []
@@ -272,8 +271,8 @@ class Cache(Generic[K, V]):
         size: Callable[[K, V], int],
         pushed_out: Callable[[K, V], object] | None = None,
     ) -> None:
-        """Several caches may have one `name`. `size` returns the bytes of a key and its value. `pushed_out` is called,
-        under the lock, with entries that are pushed out, not with removed entries."""
+        """Several caches may have one `name`. `size` returns the bytes of a key and its value. `pushed_out` is called
+        under the lock with pushed-out entries, but not with popped entries."""
         caches.bytes_of[name] += 0
         self.pushed_out = pushed_out
         self._caches = caches
@@ -293,7 +292,6 @@ class Cache(Generic[K, V]):
             return self._values.get(key)
 
     def keep(self, key: K, value: V) -> None:
-        """Store or replace the entry, as the most recent."""
         size = self._size(key, value) + ENTRY_BYTES
         with self._caches.lock:
             self.pop(key)
@@ -313,7 +311,6 @@ class Cache(Generic[K, V]):
             return self._values.pop(key)
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
-        """Remove all entries for which `gone` returns True."""
         with self._caches.lock:
             for key, value in self.items():
                 if gone(key, value):

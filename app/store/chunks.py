@@ -1,8 +1,9 @@
-"""Summary chunks and masks. A request finds them by the digests of its history. Stored chunks and masks never change.
+"""Immutable summary chunks and masks. A request finds them by its chain: the digests of its history's prefixes.
 
 Each range (tenant, series, level, first and last digest) has at most one chunk. A fold is a summary of summaries. When
 a user corrects a summary, one transaction deletes its chunk and every fold over it, and stores a chunk with the user's
-text. A mask is a boundary in a history: answered tool results before the boundary are masked.
+text. The chunks of a series have the same strategy and focus. A mask is a boundary in a history: answered tool results
+before the boundary are masked.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ async def recent_first_chunks(
 async def masks_in(
     connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the mask boundaries in the chain, each with the digest at which the summaries of its time ended."""
+    """Return the chain's mask boundaries, each with the digest at which summaries ended when the mask was stored."""
     known = frozenset(chain)
     found = select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
     rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))
@@ -205,8 +206,7 @@ async def search_summaries(connection: AsyncConnection, tenant: str, text: str, 
 
 
 def holding(tenant: str, text: str) -> Select[Any]:
-    """Return a query for a tenant's newest chunks whose summary, exact values or user's words contain the text. The
-    comparison ignores case."""
+    """Select a tenant's newest chunks whose summary, exact values or user's words contain the text, in any case."""
     by_time = (summary_chunks.c.created_at.desc(), summary_chunks.c.id.desc())
     latest = select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
     found = latest.subquery("latest").c
@@ -217,7 +217,7 @@ def holding(tenant: str, text: str) -> Select[Any]:
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
-    """Set `used_at` of these chunks, given by tenant and id, to now. Needs a transaction."""
+    """Set `used_at` of these chunks (tenant and id) to now, unless it is less than an hour old. Needs a transaction."""
     if not used:
         return
     tenant, id_ = summary_chunks.c.tenant, summary_chunks.c.id

@@ -126,7 +126,7 @@ class StoredConversation(ConversationState, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the latest request has a reason that is a failure."""
+        """Whether the latest request has a reason that is not in `AS_INTENDED`."""
         return self.reason is not None and self.reason not in AS_INTENDED
 
     @property
@@ -351,7 +351,6 @@ async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
 
 
 async def has_other_tenants(connection: AsyncConnection, tenant: str) -> bool:
-    """Whether another tenant has a conversation."""
     other = select(conversations.c.id).where(conversations.c.tenant != tenant).limit(1)
     return await connection.scalar(other) is not None
 

@@ -37,7 +37,7 @@ from app.runtime.bounded import LogThrottle
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
-"""Function that runs a query or a change. Each call runs it again."""
+"""Function that runs a query or a change, once for each call."""
 
 log = structlog.get_logger("steno.store")
 
@@ -144,7 +144,7 @@ def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether the error means an outage of a database that worked before. A wrong password or missing right counts."""
+    """Whether a database that worked before is away. A wrong password or a missing right also means that it is away."""
     return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
 
 

@@ -120,7 +120,6 @@ async def write_histories(connection: AsyncConnection, unwritten: Sequence[Lates
 
 
 async def read_history(connection: AsyncConnection, tenant: str, conversation_id: str) -> StoredHistory | None:
-    """Return the stored history of the conversation; None if there is none."""
     own = owned(histories, tenant, conversation_id=conversation_id)
     joined = histories.join(
         conversations,
@@ -132,7 +131,6 @@ async def read_history(connection: AsyncConnection, tenant: str, conversation_id
 
 
 async def find_titles(connection: AsyncConnection, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
-    """Return the stored titles by conversation id."""
     among = owned(histories, tenant), is_among(connection, histories.c.conversation_id, conversation_ids)
     rows = await connection.execute(select(histories.c.conversation_id, histories.c.title).where(*among))
     return {row.conversation_id: row.title for row in rows if row.title}

@@ -41,7 +41,6 @@ log = structlog.get_logger("steno.store")
 START_SECONDS = 10.0
 EVERY_SECONDS = 3_600.0
 PAUSE_SECONDS = 0.1
-"""Pause between two transactions."""
 ROWS = 500
 REMOVED_ROWS = 100
 """Rows that retention deletes in one transaction. A conversation also has rows in other tables."""

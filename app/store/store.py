@@ -230,7 +230,7 @@ class Store:
             raise schema.wrong_secret(self.database)
 
     async def secret_fits(self) -> bool | None:
-        """Whether the stored digest is of this store's secret; None if either is missing. Raises StoreUnavailable."""
+        """Whether the stored digest is of `secret`; None if either is missing. Raises StoreUnavailable."""
         return await self.before_start(schema.belongs_to, self._secret_digest)
 
     async def revision(self) -> str | None:
@@ -359,7 +359,7 @@ class Store:
         bind: bool = True,
     ) -> StoredPrefix:
         """Return the pins in this chain, the chunks of `series` that begin and end at `cuts`, and the masks of the
-        settings `masks` at `cuts`. None for `series` or `masks`: return no chunks or masks.
+        settings `masks` at `cuts`. Without `series`, return no chunks; without `masks`, return no masks.
 
         Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """
@@ -447,9 +447,9 @@ class Store:
         return await self.task_change(leases.release_lease, held)
 
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
-        """Store chunks and return the stored ones; None if the lease was lost (see `commit_chunks`).
+        """Store chunks, and return the stored chunk of each range; None if the lease was lost (see `commit_chunks`).
 
-        On SQLite this waits longer for other writers than a request does, because summaries of one compaction often end
+        On SQLite, wait longer for other writers than a request does, because summaries of one compaction often end
         together. If a summary is not stored, the later summaries cannot be used.
         """
 

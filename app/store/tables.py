@@ -79,7 +79,7 @@ def _on_sqlite(element: now_ms, compiler: SQLCompiler, **_: Any) -> str:  # noqa
 
 
 def read_once(time: ColumnElement[int]) -> ScalarSelect[int]:
-    """Put an expression with `now_ms` into a subquery. It is then evaluated once, and comparisons can use an index."""
+    """Put an expression with `now_ms` into a subquery: SQL evaluates it once, and comparisons can use an index."""
     return select(time).scalar_subquery()
 
 
@@ -342,7 +342,7 @@ async def read_page(
     build: Callable[[Row[Any]], T],
     paging: Paging,
 ) -> Page[T]:
-    """Return the rows after `paging.after`, by creation time and id. Raises UnknownCursor if no row has this id."""
+    """Return the page after `paging.after`, by creation time and id. Raises UnknownCursor if no row has this id."""
     is_rising = paging.order == "asc"
     keys = (table.c.created_at, table.c.id)
     if paging.after is not None:

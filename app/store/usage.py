@@ -237,7 +237,7 @@ async def read_periods(connection: AsyncConnection, tenant: str, since_ms: int, 
 
 
 async def _groups(connection: AsyncConnection, within: Sequence[ColumnElement[bool]], by: Grouping) -> list[UsageGroup]:
-    """Return the first `MOST_GROUPS + 1` groups. The last of these shows that the report is incomplete."""
+    """Return at most `MOST_GROUPS + 1` groups. The additional group shows that the report is incomplete."""
     key = _DAY if by == "day" else literal_column("model")
     prompts = func.sum(func.sum(usage_records.c.prompt_tokens)).over(partition_by=key)
     first = key if by == "day" else prompts.desc().nulls_last()

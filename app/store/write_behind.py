@@ -1,10 +1,10 @@
 """The write-behind queue: Steno stores the rows of a request after its answer, so that no request waits for a write.
 
 Steno writes conversations and usage records every 0.2 s, and each conversation's history at most every five seconds.
-Requests to the same process see the queued rows. The REST API and a shutdown flush the queues first. A killed process
-loses its queued rows: those of the last 0.2 s, histories of the last five seconds, and during a database outage all
-rows since its beginning. Summaries, masks and pins are never queued. If the connection ends before a commit is
-acknowledged, Steno writes the rows again, and the requests in them may count twice.
+Requests to the same process see the queued rows. Steno flushes the queues before the REST API reads and before Steno
+stops. A killed process loses its queued rows: rows of the last 0.2 s, histories of the last five seconds, and during a
+database outage all rows since the outage began. Summaries, masks and pins are never queued. If the connection ends
+before a commit is acknowledged, Steno writes the rows again, and their requests may count twice.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class WriteBehind:
         self._recorded.set()
 
     def record_history(self, history: LatestHistory) -> None:
-        """Queue a history. Remove the conversation's earlier history, even if the new one is dropped."""
+        """Queue a history. Remove the conversation's earlier history, even if the new history is dropped."""
         self.histories.pop(history.key, None)
         if not history.messages:
             return
