@@ -276,7 +276,7 @@ def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -
         else:
             process.send_signal(number)
 
-    # Handlers, because the command would inherit SIG_IGN. Signals that nohup ignores stay ignored.
+    # Handlers, and not SIG_IGN, which the command would inherit. Signals that nohup ignores stay ignored.
     passed_on = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
     before = {
         number: signal.signal(number, pass_on) for number in passed_on if signal.getsignal(number) != signal.SIG_IGN

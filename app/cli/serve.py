@@ -136,7 +136,7 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
     """Return uvicorn's configuration for one listener. Each listener has its own limit of connections."""
     config = uvicorn.Config(
         app,
-        # Not h11, which accepts a content length with chunks: that allows request smuggling.
+        # Not h11: it accepts a content length together with chunks, which allows request smuggling.
         http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
         # server.trusted_proxies decides whose headers are trusted, not FORWARDED_ALLOW_IPS in the environment.
         proxy_headers=False,

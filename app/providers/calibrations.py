@@ -36,7 +36,7 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""From this number of samples on, a calibration learns from one sample a second: each takes up to 0.5 ms."""
+"""Number of samples after which a calibration learns from only one sample a second: each takes up to 0.5 ms."""
 PAUSE_SECONDS = 1.0
 
 
@@ -179,7 +179,7 @@ class Calibrations:
         if held is None:
             held = BoundedMap(MOST_OF_TENANT, lambda own, _: self._forget(own))
             self._of_tenant[key.tenant] = held
-        held.keep(key, None)  # First: it may remove another calibration of the tenant from `_known`.
+        held.keep(key, None)  # First, because it may remove another calibration of the tenant from `_known`.
         self._known.keep(key, calibration)
 
     def _forget(self, key: CalibrationKey) -> None:

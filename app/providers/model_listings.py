@@ -287,7 +287,7 @@ class ListingReader:
 
     async def _llama_cpp(self, listing: ModelListing, headers: Headers) -> ModelListing:
         if len(listing.models) != 1:
-            return listing  # A router in front of several servers.
+            return listing  # The server is a router in front of several servers.
         [(name, window)] = listing.models.items()
         if window is None:
             props = _object(await self._read(self._root + "/props", headers))

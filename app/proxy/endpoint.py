@@ -182,7 +182,7 @@ class ChatEndpoint:
     async def _decide(self, exchange: Exchange, request: ChatRequest) -> Decision:
         compactor = self._services.compactor
         with tolerated("a request was not prepared", request):
-            # `prepare` would decide the same, and also leave out refused thinking.
+            # For such a decision `prepare` is not needed, unless it has to leave out refused thinking.
             if not request.thinking_from and (early := request.decide_early()) is not None:
                 return early
             self._services.store.writes.catch_up()

@@ -99,7 +99,7 @@ class Work:
         self._running += 1
         loop = asyncio.get_running_loop()
         piece = self._pool.submit(run)
-        # Called at the end of the piece, not of its caller, which may be cancelled earlier.
+        # The callback runs when the piece ends, because the caller may be cancelled earlier.
         piece.add_done_callback(lambda _: loop.call_soon_threadsafe(self._end, turns))
         return await asyncio.wrap_future(piece)
 

@@ -151,7 +151,7 @@ async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> li
     """Delete a chunk and every fold over it, and return their ids; an empty list if the chunk is not stored. Needs a
     transaction."""
     doomed, locked = {id_} | await _folds_over(connection, tenant, {id_}), set[str]()
-    # Repeat until no fold is new: another process may store one while this process waits for the locks.
+    # Repeat until no fold is new: another process may store a fold while this process waits for the locks.
     while doomed != locked:
         locked = set(doomed)
         if id_ not in await _lock(connection, tenant, locked):

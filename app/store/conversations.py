@@ -207,7 +207,7 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[C
         for seen in ordered
     ]
     await connection.execute(_upsert_conversations(connection), rows)
-    # If two conversations of one flush share a digest, the last one in this order gets the head.
+    # If two conversations of one flush share a digest, the last conversation in this order gets the head.
     its_heads = {
         (seen.tenant, digest): {"conversation_id": seen.conversation_id, "turn": turn}
         for seen in ordered
@@ -288,7 +288,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # commit finds a higher epoch and stores nothing.
     await revoke_leases(connection, tenant, conversation_id)
     # Lock the conversation, then its heads by digest, in the order of a flush, which may move heads to another
-    # conversation. An unknown conversation has no heads, unless a flush adds its row and heads now: then both stay.
+    # conversation. An unknown conversation has no heads. If a flush adds its row and heads now, both stay.
     own = owned(conversations, tenant, id=conversation_id)
     is_known = await connection.scalar(select(conversations.c.id).where(own).with_for_update()) is not None
     if is_known:
@@ -299,7 +299,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
         await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
     if is_known:
         await connection.execute(delete(conversations).where(own))
-    # Pins last: `set_pins` locks the conversation's row, so its pins are stored by now, or it finds no conversation.
+    # Pins last: `set_pins` locks the conversation's row, so by now it has stored its pins, or will find no row.
     await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
     return is_known
 

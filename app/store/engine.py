@@ -357,7 +357,7 @@ class Database:
     def _sqlite(self) -> AsyncEngine:
         # A database in memory ends with its connection. A pool of one connection keeps it, and runs one transaction at
         # a time. StaticPool would give the connection to two tasks at once, and a rollback of one task would discard
-        # the other's rows. A file has no overflow connections either: each would start a thread for each use.
+        # the other's rows. A file has no overflow connections, because each of them would start a thread at each use.
         engine = create_async_engine(
             URL.create(
                 "sqlite+aiosqlite", database=":memory:" if self.address.path is None else str(self.address.path)

@@ -67,7 +67,7 @@ OTHERS = 0o077
 
 _VERSION = "alembic_version"
 _SECRET = "secret"  # noqa: S105 - the name of a row
-# The advisory lock has two numbers, so it differs from all locks of leases, which have one.
+# The key of this advisory lock has two numbers, and the keys of the leases' locks have one, so they differ.
 _LOCK = (0x57E0, 0x0001)
 _FILE_LOCK_POLL_SECONDS = 0.05
 

@@ -146,7 +146,7 @@ class Store:
         self.retention_days = retention_days
         self._tidying_task: asyncio.Task[None] | None = None
 
-    # From the start to the end
+    # Start and end
 
     async def start(self) -> None:
         """Connect and migrate; retry in the background if the database is unreachable. Raises DatabaseUnusable."""

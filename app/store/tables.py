@@ -126,7 +126,7 @@ conversations = Table(
     *_required(Count, "created_at", "updated_at"),
     *_required(JSON, "summaries"),
     *_optional(CleanText, "reason", "forked_from"),
-    Column("plan", CleanText),  # Of the latest request that has one: see `ConversationState.plan`.
+    Column("plan", CleanText),  # Plan of the latest request that has a plan: see `ConversationState.plan`.
     Column("head", LargeBinary),  # Digest of the latest request's history.
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "created_at", "id"),
@@ -183,8 +183,8 @@ leases = Table(
     Index(None, "expires_at"),
 )
 
-# `tokens.calibration` computes the line from the samples. The id is a digest of the other key columns, because a client
-# may send a model's name of any length.
+# `tokens.calibration` computes `offset_tokens` and `ratio` from the samples. The id is a digest of the other key
+# columns, because a client may send a model's name of any length.
 calibrations = Table(
     "calibrations",
     metadata,
