@@ -59,7 +59,7 @@ async def _asked(
     services: Services, tenant: str, conversation: StoredConversation, body: bytes
 ) -> tuple[WireFormat, WireRequest, bytes | None]:
     """Read the request in the body, or build it from the stored messages. Return the format, the request, and the
-    digest of the stored history, which is None if the body contains messages. Raises `InvalidRequest`."""
+    digest of the client's original history (None if the body contains messages). Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
 
     def sent() -> tuple[RawObject, WireRequest | None]:
@@ -81,7 +81,7 @@ async def _asked(
 async def _stored(
     services: Services, tenant: str, conversation: StoredConversation, members: RawObject
 ) -> tuple[WireFormat, WireRequest, bytes]:
-    """Build a request from the stored history. Return format, request, and digest of the original history."""
+    """Build a request from the stored messages. Return format, request, and digest of the client's original history."""
     history = await services.store.history(tenant, conversation.id)
     format_ = BY_NAME.get(history.format) if history else None
     if history is None or history.head is None or format_ is None or len(history.messages) > BOUNDS.messages:
@@ -185,17 +185,17 @@ async def compact_conversation(
     record: RequestRecord = request.scope[REQUEST]
     conversation = await known(services, tenant, conversation_id)
     format_, wire, head = await _asked(services, tenant, conversation, body)
-    # The header comes first, so that it has precedence over other names in the request.
+    # This header is the first, and so overrides other names in the request.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, format_, target=_target(request, format_))
     with readable(format_):
         chat = await parse_request(services, wire, caller, record.request_id)
-    # If the stored messages differ from the client's, such as by removed secrets, a summary would fit no request.
+    # If secrets were removed from the stored messages, the client's requests could not use a summary of them.
     if head not in (None, chat.conversation.chain.digests[-1]):
         raise InvalidRequest(NOT_KEPT, "messages")
     await count_messages(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
-    # The client wants a summary: lower the trigger until stored summaries are not enough, and switch masks off.
+    # The client wants a new summary: lower the trigger below the size with stored summaries, and switch masks off.
     threshold = await chat.beside(services.work.do, partial(_threshold, chat, held.values()))
     with readable(format_):
         chat = await parse_request(services, wire.asking(threshold=threshold), caller, record.request_id)
@@ -219,12 +219,12 @@ async def parsed(
 
 
 def _target(request: Request, format_: WireFormat) -> bytes:
-    """Return the target of a request in this format, with this request's query, which may contain a key."""
+    """Return the target of a request in this format, with the query of `request`, which may contain a key."""
     return (b"" if format_.spec.address else format_.path) + b"?" + bytes(request.scope["query_string"])
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
-    """Return the largest trigger in tokens at which a compaction is due in spite of the stored summaries.
+    """Return the largest trigger, in the provider's tokens, at which stored summaries do not suffice.
 
     A smaller trigger would also reduce target, tail and summaries.
     """
@@ -240,8 +240,8 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 
 
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
-    """Prepare the payload as for a chat request, and log the decision. Store the request, so that the conversation's
-    next request is recognised, unless the conversation was erased meanwhile."""
+    """Prepare the payload as for a chat request, and log the decision. Store the request, so that Steno recognises the
+    conversation's next request, unless the conversation was erased meanwhile."""
     began = monotonic()
     decision = await services.compactor.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)
@@ -265,5 +265,5 @@ def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:
 
 
 def _answer(shown: dict[str, Any]) -> Response:
-    # Not pydantic, which would not keep the messages' bytes.
+    # Pydantic would change the messages' bytes.
     return Response(msgspec.json.encode(shown), media_type="application/json")

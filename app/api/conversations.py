@@ -56,7 +56,7 @@ from app.store.chunks import (
 from app.store.conversations import find_pins, read_conversations, set_pins
 
 MOST_SUMMARIES = 500
-"""Maximum number of summaries read for a handoff document."""
+"""Maximum number of summaries that are read for a handoff document."""
 NOT_KEPT = (
     "The messages are not stored: `storage.messages` is off, or was off at the latest request, or they are too large."
     " Nothing but their summaries is known, nor whether all of these are of the latest branch."
@@ -64,7 +64,7 @@ NOT_KEPT = (
 LONGEST_QUERY = 200
 """Maximum characters of a search text."""
 LONGEST_BODY = 200_000
-"""Maximum bytes of a body. No summary is this long."""
+"""Maximum bytes of the body that edits a summary. No summary is this long."""
 
 Text = Annotated[str, Query(description="Part of a text, in upper or lower case.")]
 _ID = re.compile(r"msg_(-?\d{1,9})")
@@ -263,7 +263,7 @@ async def list_messages(
 
     def shown() -> bytes:
         data = [_message(message, conversation_id, parts) for message in page.data]
-        # Not pydantic, which would not keep the messages' bytes.
+        # Pydantic would change the messages' bytes.
         return msgspec.json.encode({"object": "list", **asdict(page), "data": data})
 
     return Response(await services.work.do(tenant, shown), media_type="application/json")
@@ -287,7 +287,7 @@ def _message(message: StoredMessage, conversation_id: str, parts: Sequence[Mappi
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:
-    """Return the coverage of a message, or None. A part with the message itself takes precedence over its summary."""
+    """Return the coverage of a message, or None. A part with the message itself overrides a summary of the message."""
     standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part["last_index"]]
     shown = next((part for part in standing if part["kind"] not in ("summarized", "pruned")), None)
     if not standing:

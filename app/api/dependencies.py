@@ -1,6 +1,6 @@
 """Shared code of the routes: tenant, body and format of a request, pages of lists, and answers to errors.
 
-Errors have OpenAI's format, also those of validation, unknown paths and methods.
+All errors have OpenAI's format, also errors of validation, and of unknown paths and methods.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NewestFirst = Annotated[Paging, _in_order("desc")]
 _THEIRS = re.compile(
     r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
 )
-"""Pattern of provider paths without `/v1`, or with repeated slashes."""
+"""Pattern of paths of the providers' APIs without `/v1`, or with repeated slashes."""
 
 STATUSES = ", ".join(get_args(Status))
 """All values of `context_status`, for the schema."""
@@ -92,7 +92,7 @@ def request_body(members: type[Struct], *, required: bool = False) -> dict[str, 
 
 def is_https(request: Request) -> bool:
     """True if the client uses TLS, by the connection or by `x-forwarded-proto`. With trusted proxies in the settings,
-    only their header counts. Otherwise any client's header counts: a false header harms only that client."""
+    only their header counts. Otherwise any client's header counts, because a false header harms only that client."""
     scope = request.scope
     if value_of(scope["headers"], b"x-forwarded-proto") != "https":
         return bool(scope["scheme"] == "https")
@@ -154,11 +154,11 @@ async def _body(request: Request, services: TheServices, tenant: Tenant) -> Asyn
 
 
 Body = Annotated[bytes, Depends(_body)]
-"""Decoded body, within the limits of a chat request. It is read only after the tenant is identified."""
+"""Decompressed body, within the limits of a chat request. Steno reads it only after it has identified the tenant."""
 
 
 def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:
-    """Decode a body of at most `longest` bytes. Raises `InvalidRequest`, whose text ends with the advice `send`."""
+    """Decode a JSON body of at most `longest` bytes. Raises `InvalidRequest` with the advice `send` at the end."""
     first = members.__struct_fields__[0]
     if len(body) > longest:
         raise InvalidRequest(f"The body has {len(body)} bytes, and may have {longest}. {send}", first)
@@ -213,7 +213,7 @@ def no_conversation(conversation_id: str) -> ConversationNotFound:
 
 
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
-    """Return the page for the answer. `shown`: converts an entry."""
+    """Return the answer with a page of a list. `shown`: converts an entry for the answer."""
     return Listing(
         data=[shown(entry) for entry in page.data],
         first_id=page.first_id,
@@ -223,7 +223,7 @@ def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
 
 
 def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Callable[[K], str] = str) -> Page[T]:
-    """Sort the entries by key, and return the page after the key `after`. `name`: converts a key to an id."""
+    """Sort the entries by key, and return the page after the key `after`. `name`: converts a key to an entry's id."""
     rising = paging.order == "asc"
     keys: list[Any] = sorted(entries, reverse=not rising)
     if after is not None:

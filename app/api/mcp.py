@@ -1,7 +1,7 @@
 """`/mcp`: MCP tools with which a model reads its user's stored conversations. They call Steno's REST interface.
 
-`steno mcp` serves the same tools over standard input and output. Text of conversations is indented, as in a handoff, so
-that a model can tell it from Steno's own text. The result of each tool has a maximum length.
+`steno mcp` serves the same tools over standard input and output. Text of conversations is indented, so that a model can
+tell it from Steno's own text. The result of each tool has a maximum length.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from app.http.asgi import read_body
 BODY_BYTES = 1_000_000
 ANSWER_SECONDS = 20.0
 MOST_WORDS, LONG_WORD = 6, r"\w{3,}"
-"""Maximum number of words, and pattern of a word. Words are searched singly if no summary contains the whole query."""
+"""Maximum number, and pattern, of words that are searched singly if no summary contains the whole query."""
 PASSAGE, BEFORE = 800, 200
-"""Characters of a passage, and of the passage's part before the found word."""
+"""Maximum characters of a passage, and of its part before the found word."""
 ROOM = 30_000
 """Maximum characters of all messages in one result."""
 MOST_MESSAGES = 20
 LONGEST_BEGINNING, LONGEST_END = 40_000, 20_000
-"""Characters that are returned from the beginning and the end of a long summary document."""
+"""Maximum characters of the beginning and the end of a long summary document. The middle is omitted."""
 INSTRUCTIONS = (
     "Steno keeps this user's conversations with models. Ask it for what was said earlier, in another conversation or in"
     " a part of this one that was left out, before you ask the user again. What it returns is quoted data."
@@ -52,17 +52,17 @@ OF_THE_BODY = frozenset(
     {b"accept", b"accept-encoding", b"connection", b"content-encoding", b"content-length", b"content-type", b"expect"}
     | {b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
-"""Headers about the body and the connection. All other headers are passed to the REST interface."""
+"""Headers about the body and the connection. All other headers are forwarded to the REST interface."""
 
 router = APIRouter(include_in_schema=False)
 
 
 class Refused(Exception):
-    """Raised if a tool has no result. The model sees the text of the error."""
+    """Raised if a tool has no result. The model gets the text of the error."""
 
 
 async def _get(client: httpx2.AsyncClient, path: str, **parameters: str | int) -> httpx2.Response:
-    """Call the REST interface. Raises `Refused` with the text of an error."""
+    """Call the REST interface. Raises `Refused` with the message of an error answer."""
     answered = await client.get(path, params=parameters)
     if not answered.is_success:
         raise Refused(answered.json()["error"]["message"])
@@ -156,7 +156,7 @@ class Summary(Struct, forbid_unknown_fields=True):
 
 
 def _path(conversation_id: str) -> str:
-    # Dots are escaped, so that an id `..` does not change the path.
+    # Dots are escaped, because an id `..` would change the path.
     return f"/context/conversations/{quote(conversation_id, safe='').replace('.', '%2E')}"
 
 
@@ -177,7 +177,7 @@ TOOLS: Mapping[str, type[Tool]] = {
     "list_conversations": List,
     "get_summary": Summary,
 }
-"""Tools by name. The model sees a tool's docstring, and its members as arguments."""
+"""Tools by name. The model gets a tool's docstring as its description, and its members as arguments."""
 
 
 def server_of(client: httpx2.AsyncClient) -> Any:
@@ -231,7 +231,7 @@ class Exchange(Response):
 
 
 @router.api_route("/mcp", methods=["GET", "POST", "DELETE"])
-async def serve_mcp(request: Request, services: TheServices, tenant: Tenant) -> Response:  # noqa: ARG001 - a stranger is refused here
+async def serve_mcp(request: Request, services: TheServices, tenant: Tenant) -> Response:  # noqa: ARG001 - `tenant` checks the credentials
     scope = request.scope
     client = httpx2.AsyncClient(
         transport=httpx2.ASGITransport(request.app, client=scope["client"] or ("", 0)),
@@ -245,6 +245,6 @@ async def serve_mcp(request: Request, services: TheServices, tenant: Tenant) -> 
     except ImportError as error:
         raise UnknownPath(NOT_INSTALLED) from error
     if request.method != "POST":
-        return Response(status_code=405, headers={"allow": "POST"})  # For sessions, which clients try to use.
+        return Response(status_code=405, headers={"allow": "POST"})  # Clients try GET and DELETE for sessions.
     body = await read_body(request.receive, scope["headers"], BODY_BYTES, services.limits.receive_seconds)
     return Exchange(server, body)

@@ -171,8 +171,8 @@ SECURITY: Schema = {
     },
 }
 NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
-"""Alternative credentials of a request. A request without a key belongs to `anonymous`; it is accepted from the same
-machine, or if the settings allow it."""
+"""Alternative credentials of a request. A request without a key belongs to the tenant `anonymous`. Steno accepts it
+from the same machine, or if the settings allow it."""
 TAGS = {
     "proxied": "Requests to a provider. A history that does not fit its model's window is compacted on the way.",
     "conversations": "A conversation, and the parts of its latest payload.",
@@ -197,8 +197,8 @@ _EXAMPLES = Path(__file__).with_name("examples.json")
 
 
 def schema_of(app: FastAPI) -> Schema:
-    """Return the whole schema. It is built once for each application. The file of examples has recorded requests,
-    answers and streams, by method and path."""
+    """Return the whole schema, which is built once for each application. `examples.json` has recorded requests, answers
+    and streams, by method and path."""
     if app.openapi_schema is not None:
         return app.openapi_schema
     schema = app.openapi_schema = get_openapi(

@@ -18,10 +18,10 @@ from app.tokens.usage import PriceSource, Purpose
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
 DECIMALS = 9
-"""Decimals of amounts of money. Further decimals would be floating-point errors."""
+"""Decimals of amounts of money: fewer than a float has, to hide rounding errors."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
-"""Counts that are summed over the calls for messages and for summaries."""
+"""Counts that are sums over the calls for messages and the calls for summaries."""
 
 
 class TokensOut(BaseModel):
@@ -213,8 +213,8 @@ def _record(stored: StoredUsage) -> UsageOut:
 
 
 def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
-    """Return begin and end of a period. Without `until`, the end is tomorrow, which is later than the clock of any
-    database. Raises `InvalidRequest`."""
+    """Return begin and end of a period. Without `until`, the end is tomorrow, because the database's clock may be
+    ahead. Raises `InvalidRequest`."""
     now = datetime.now(UTC)
     latest = now + timedelta(days=1)
     end = _in_utc(until, latest) if until else latest
@@ -231,7 +231,7 @@ def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, d
 
 
 def _in_utc(time: datetime, latest: datetime) -> datetime:
-    """Return the time in UTC, at least 1970 and at most `latest`: Python cannot convert some extreme times."""
+    """Return the time in UTC, but not before 1970 or after `latest`: Python cannot convert some extreme times."""
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
 

@@ -1,10 +1,10 @@
 """Charts of one conversation: tokens by request, and a bar of the contents of the context window.
 
-The first chart shows the tokens of the client's history, and of the forwarded payload, which falls with each
-compaction. The requests come from the ledger. Coordinates are in percent of the drawing.
+The first chart shows the tokens of the client's history and of the forwarded payload, by the requests in the ledger.
+Each compaction reduces the payload. Coordinates are in percent of the drawing.
 
-In the bar, each token of the latest payload belongs to one share. The rest of the window is reserved for the answer,
-or free.
+In the bar, each token of the latest payload belongs to one share. The rest of the window is reserved for the answer, or
+free.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord
 
 FLOOR = 0.3
-"""Share of the trigger. If no request reaches it, the axis fits the requests instead of the window."""
+"""Share of the trigger. If no request reaches this share, the axis fits the requests, not the window."""
 LABELS_APART = 13.0
 """Minimum distance between two labelled compactions, in percent."""
 LONGEST_LINE = 34
@@ -43,10 +43,9 @@ class Compaction(Struct, frozen=True):
     replaced: int
     """Tokens of the summarised messages."""
     summaries: int
-    """Tokens of the summaries themselves."""
     made: int
     calls: int
-    """Calls to the model that wrote the summaries, including failed calls."""
+    """Calls to the summariser, including failed calls."""
     seconds: float | None
     cost: str
     ahead: bool
@@ -69,7 +68,7 @@ class ChartedRequest(Struct, frozen=True):
     """Number among the conversation's requests, from 1."""
     at: datetime
     record: UsageRecord
-    """Record of the request's last call; earlier calls were refused by the provider."""
+    """Record of the request's last call. The provider refused all earlier calls of the request."""
     sent: int
     forwarded: int
     cost: str
@@ -125,8 +124,8 @@ def _request(number: int, calls: Sequence[StoredUsage]) -> ChartedRequest:
 
 
 def _compaction(calls: Sequence[UsageRecord], sent: int, forwarded: int, waited: float | None) -> Compaction:
-    """Return the compaction that the calls made. `before` is `forwarded` for background summaries, because they do not
-    change the payload yet."""
+    """Return the compaction that the calls made. For background summaries, `before` is `forwarded`, because the payload
+    does not change yet."""
     ahead = calls[0].purpose == "background"
     made = [record.made for record in calls if record.made is not None]
     kept = [each for each in made if each.summary is not None]
@@ -163,7 +162,7 @@ class Mark(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Column of one request, which reacts to the pointer. It has the heights of the request's two points."""
+    """Column of one request, which reacts to the pointer. Positions and heights are in percent of the chart."""
 
     x: float
     left: float
@@ -175,7 +174,7 @@ class Column(NamedTuple):
 
 def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
     """Return the variables of the chart's template; None without requests. `sent`, `forwarded`, `area`: SVG points;
-    `lines`: height, name and tokens of the latest known trigger and window; `above`: those above the chart."""
+    `lines`: height, name and tokens of trigger and window in the chart; `above`: text on those above the chart."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
@@ -257,7 +256,7 @@ LABELS: Mapping[Filling, str] = {
     "reserve": "Kept for the answer",
     "free": "Free",
 }
-"""Labels of the fillings: first in the order of the payload, then of the rest of the window."""
+"""Labels of the fillings: the payload's contents in order, the tokens over the window, and the rest of the window."""
 _OF_PART: Mapping[str, Filling] = {
     "instructions": "instructions",
     "summarized": "summaries",
@@ -284,13 +283,14 @@ class Share(NamedTuple):
 
 
 def window_shares(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) -> list[Share]:
-    """Return the shares that are not empty. Without `over`, the tokens above the window, they add up to the window.
+    """Return the shares that are not empty. All of them except `over` (tokens above the window) add up to the window.
 
-    `parts`: the coverage, in the provider's tokens; `limit`: the prompt's limit in tokens, if known."""
+    `parts`: the coverage, in the provider's tokens; `limit`: the prompt's limit in tokens, if known.
+    """
     used = payload_shares(parts)
     total = sum(used.values())
     room, inside = window, dict[Filling, int]()
-    for filling in LABELS:  # In the order of the payload, so that tokens over the window are missing at its end.
+    for filling in LABELS:  # In the order of the payload: its last tokens are over the window.
         inside[filling] = min(room, used.get(filling, 0))
         room -= inside[filling]
     inside["reserve"] = min(room, max(0, window - limit)) if limit is not None else 0

@@ -43,7 +43,7 @@ from app.store.usage import read_records
 CHARTED = 200
 """Maximum number of requests in the chart."""
 CALLS = 3 * CHARTED
-"""Maximum number of ledger records read for the chart."""
+"""Maximum number of ledger records that are read for the chart."""
 SUMMARIES = 20
 PER_PAGE = 50
 """Messages on a page of the timeline, and entries on a page of the payload."""
@@ -54,7 +54,7 @@ DONE: Mapping[str, str] = {
     "deleted": "The summary is deleted: its messages are sent again, or summarised anew.",
     "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
 }
-"""Messages shown after the redirect of a successful action, by the action's name."""
+"""Messages after the redirect that follows a successful action, by the action's name."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
 
@@ -67,7 +67,7 @@ async def _conversation(visit: TheVisit, conversation_id: ConversationId) -> Sto
 
 
 TheConversation = Annotated[StoredConversation, Depends(_conversation)]
-"""Conversation of the shown tenant. Other tenants' conversations are not found."""
+"""Conversation of the shown tenant. A conversation of another tenant is answered with 404."""
 Number = Annotated[int | None, Query(ge=1)]
 
 
@@ -80,7 +80,7 @@ class Screenful(Struct, frozen=True):
 
 
 def page_at(number: int | None, count: int) -> Screenful:
-    """Return the page with the entry `number`, counted from 1; the last page if `number` is None."""
+    """Return the range of the page with the entry `number`, counted from 1; the last page if `number` is None."""
     at = count if number is None else min(number, count)
     first = max(0, at - 1) // PER_PAGE * PER_PAGE
     return Screenful(first, min(first + PER_PAGE, count) - 1, count)
@@ -126,11 +126,11 @@ async def _page(
         shares=window_shares(parts, conversation.window, latest.decided.limit or None if latest else None),
         **_why(conversation, latest),
         trigger=latest.decided.trigger if latest else None,
-        # Sorted by messages, because the summaries of one compaction are stored in any order.
+        # Sort by messages, because the summaries of one compaction are stored in any order.
         summaries=replace(summaries, data=sorted(summaries.data, key=lambda each: (-each.last_index, -each.level))),
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
-        # True if summary calls need a key from the visitor.
+        # True if a compaction from this page needs a key from the visitor.
         needs_key=provider.settings.api_key is None,
         at=at,
         paging=paging,
@@ -142,8 +142,8 @@ async def _page(
 
 
 def _why(conversation: StoredConversation, latest: ChartedRequest | None) -> dict[str, Any]:
-    """Explain the latest payload with the latest stored plan. `is_latest` is False if the plan belongs to an earlier
-    request, because the later requests needed no plan."""
+    """Return variables that explain the latest payload by the latest stored plan. `is_latest` is False if later
+    requests needed no plan."""
     plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
     is_latest = plan is not None and latest is not None and plan["request_id"] == latest.record.request_id
     reasons = (step["reason"] for step in (plan or {"steps": ()})["steps"])
@@ -156,7 +156,7 @@ def _why(conversation: StoredConversation, latest: ChartedRequest | None) -> dic
 
 
 async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenful) -> dict[int, tuple[Said, int]]:
-    """Return the page's stored messages and their tokens, by index. Leading instructions have negative indexes."""
+    """Return the stored messages of one page and their tokens, by index. Leading instructions have negative indexes."""
     history = await _latest_history(visit, conversation)
     first = paging.first or min((message.index for message in history.messages), default=0) if history else 0
     found = history.between(first, paging.last) if history else ()
@@ -205,7 +205,7 @@ async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Respon
 
 @router.get("/status")
 async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Response:
-    """Return the time of the latest request, which an open page polls."""
+    """Return the time of the latest request. An open page polls this route."""
     updated = await visit.find(latest_request_at, conversation_id)
     if updated is None:
         raise no_such_page()

@@ -60,7 +60,7 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
 
 
 def _starts(days: int) -> list[datetime]:
-    """Return the starts of all bars, in hours or days, including bars without calls."""
+    """Return the start times of all bars, one for each hour or day, also without calls."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     if days == 1:
         return [hour - timedelta(hours=back) for back in reversed(range(24))]
@@ -90,7 +90,7 @@ def _tokens(name: str, parts: Sequence[PeriodUsage]) -> dict[str, Any]:
 
 
 def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
-    """Return a bar of the calls by context status, with the failed calls."""
+    """Return a bar of the answered calls by context status, and of the failed calls."""
     amounts = dict.fromkeys((*FATES, "failed"), 0)
     for part in parts:
         if part.purpose == "message":
@@ -116,7 +116,7 @@ async def list_conversations(
     after: Annotated[str | None, Query(max_length=1_000)] = None,
 ) -> Response:
     wanted = Wanted(text=q.strip(), status=status or None, model=model or None)
-    asked = {"q": wanted.text, "status": status, "model": model}  # The form's values, for the links to other pages.
+    asked = {"q": wanted.text, "status": status, "model": model}  # Values of the form, for the link to the next page.
     try:
         found = await visit.find(search_conversations, wanted, limit=PER_PAGE, after=after)
     except UnknownCursor:

@@ -20,8 +20,8 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Content security policy: pages load only the inspector's own files, and run no inline scripts. So text of a
-conversation cannot run scripts or load anything, even if it were not escaped."""
+"""Content security policy: pages load only the inspector's own files, and run no inline scripts. Even unescaped text of
+a conversation could not run scripts or load anything."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -62,8 +62,8 @@ def whole(number: float | None) -> str:
 
 
 def money(amount: float | None, currency: str = "") -> str:
-    """Format an amount of money, with more decimals for smaller amounts. The amount is rounded first, so that
-    floating-point errors do not change the result."""
+    """Format an amount of money, with more decimals for smaller amounts. Round the amount first, so that floating-point
+    errors do not change the result."""
     if amount is None:
         return DASH
     size = round(abs(amount), _DECIMALS)
@@ -72,8 +72,8 @@ def money(amount: float | None, currency: str = "") -> str:
 
 
 def currency_of(*sums: UsageSum) -> str:
-    """Return a dollar sign if all amounts come from list prices or providers' bills; empty otherwise, because the
-    currency of the operator's own prices is unknown."""
+    """Return a dollar sign if all amounts come from list prices or providers' bills. Otherwise return an empty string,
+    because the currency of the operator's own prices is unknown."""
     in_dollars = sum(each.list_priced + each.billed for each in sums)
     return DOLLARS if in_dollars == sum(each.priced for each in sums) else ""
 

@@ -1,8 +1,8 @@
 """A conversation's latest payload for the pages: treatment of each message, entries of the payload, and explanation.
 
 The store has the coverage of the payload: the kind and size of each part. Stored messages and summaries are shown with
-their text, and shortened messages with their original text. Steno does not store the notes that it writes for one
-request: the page shows only their kind and size.
+their text, shortened messages with their original text. Steno does not store the notes that it writes for one request:
+the page shows only their kind and size.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from app.inspector.pages import whole
 from app.store import StoredMessage
 
 FATES: Mapping[str, str] = {"summarized": "in a summary", "pruned": "left out"}
-"""Displayed words for kinds of parts. Other kinds are displayed by their names."""
+"""Displayed words for kinds of parts. For any other kind, its name is displayed."""
 LONGEST = 20_000
 """Maximum characters of a message on a page."""
 GLANCE = 320
-"""Characters of a message in its preview."""
+"""Maximum characters of a message's preview."""
 KINDS = {Kind.CLIENT: "user's program", Kind.RESULT: "tool result"}
-"""Displayed words for kinds of messages. Other kinds are displayed by their names."""
+"""Displayed words for kinds of messages. For any other kind, its name is displayed."""
 
 Part = Mapping[str, Any]
 
@@ -42,13 +42,12 @@ class Stretch(Struct, frozen=True):
     kind: str
     """Kind of the part, as in the coverage."""
     summary_id: str | None
-    """Id of the summary of the messages."""
+    """Id of the summary that replaces the messages."""
     pinned: bool
     """True if the payload also contains a verbatim copy of the messages."""
     recalled: bool
     """True if the payload quotes passages of the messages."""
     tokens: int
-    """Tokens of the stretch in the payload."""
 
     @property
     def count(self) -> int:
@@ -65,8 +64,8 @@ def message_count(parts: Sequence[Part]) -> int:
 
 
 def stretches_of(parts: Sequence[Part]) -> list[Stretch]:
-    """Split all messages into stretches, in order. A stretch ends where a part or a quoted message begins or ends.
-    For a message that is also in a summary, the part with the message itself counts."""
+    """Split all messages into stretches, in order. A stretch ends where a part or a quoted message begins or ends. If a
+    message is also in a summary, the part with the message itself determines the stretch's kind."""
     count = message_count(parts)
     edges = {0, count}
     for part in parts:
@@ -88,7 +87,7 @@ def _stretch(parts: Sequence[Part], first: int, stop: int) -> Stretch:
         summary_id=shown.summary_id if shown else None,
         pinned=coverage_at([part for part in parts if part["kind"] == "pinned"], first) is not None,
         recalled=any(part["kind"] == "recalled" and first in part["messages"] for part in parts),
-        # The tokens of a summary count for the stretch with its first message.
+        # A summary's tokens count for the stretch with its first message.
         tokens=sum(part["tokens"] for part in others if first <= part.get("first_index", -1) < stop),
     )
 
@@ -103,12 +102,12 @@ def folded(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
 
 
 class Said(Struct, frozen=True):
-    """Message on a page."""
+    """Message as a page shows it."""
 
     kind: str
     text: str
     beside: str = ""
-    """Names of the message's parts other than text."""
+    """Names of the message's other parts, such as `reasoning`."""
     left: int = 0
     """Number of omitted characters."""
 
@@ -119,7 +118,7 @@ class Said(Struct, frozen=True):
 
 
 def said_in(stored: StoredMessage) -> Said:
-    """Return a stored message for display; an unreadable one as JSON."""
+    """Return a stored message for display. If Steno cannot read the message, its text is the JSON."""
     if (message := message_in(stored.sent, stored.format)) is None:
         return _cut("other", stored.sent)
     lines = [text for text in message.texts if text] + [f"{call.name}({call.arguments})" for call in message.calls]
@@ -133,7 +132,7 @@ def _cut(kind: str, text: str, beside: str = "") -> Said:
 
 
 _WHOLE = ("instructions", "verbatim", "carried", "pinned")
-"""Kinds of parts with unchanged messages."""
+"""Kinds of parts whose messages are unchanged."""
 _NOT_STORED = "It is worked out for each request and not stored."
 _NOTES = {
     "instructions": "Not stored.",
@@ -145,11 +144,11 @@ _NOTES = {
     "state": f"The agent's plan, its last failure and its files, from messages that are left out. {_NOT_STORED}",
 }
 Place = tuple[Part, StoredMessage | None]
-"""Place in the payload: a part with one of its messages; or with None, if no message of the client is stored for it."""
+"""Place in the payload: a part with one of its stored messages, or with None if the part has no stored message."""
 
 
 class Entry(Struct, frozen=True):
-    """A message of the payload, or another part with its kind and size alone."""
+    """One entry of the payload: a message, a summary, or another part, which has only a kind and a size."""
 
     kind: str
     """Kind of the part, as in the coverage."""
@@ -248,8 +247,8 @@ class Explained(NamedTuple):
 
 
 def explained(plan: Mapping[str, Any] | None, sent: int) -> list[Explained]:
-    """Explain a payload: the numbers of its plan, and each tried step with its outcome. `plan`: the stored plan, see
-    `account_of` in `compaction/decision`; None if no compaction was due. `sent`: tokens of the latest request."""
+    """Explain a payload: the numbers of its plan, and each tried step with its outcome. `plan`: the stored plan (see
+    `account_of` in `compaction/decision`), or None if no compaction was due. `sent`: tokens of the latest request."""
     if plan is None:
         sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
         return [Explained("Nothing was due", sentence)]
@@ -287,7 +286,7 @@ def _step(step: Mapping[str, Any]) -> Explained:
 
 
 def meanings(*reasons: str | None) -> list[tuple[str, str]]:
-    """Return each reason that occurs in the texts once, with its meaning."""
+    """Return each reason in the texts once, with its meaning."""
     codes = {str(code): code for code in Code}
     found = dict.fromkeys(word for reason in reasons for word in re.findall(r"[a-z_]+", reason or ""))
     return [(word, codes[word].meaning) for word in found if word in codes]

@@ -1,5 +1,5 @@
 """Pages that need no session: `/`, with base URLs for clients and Steno's state, and `/docs`, the reference of the REST
-interface from the OpenAPI schema. On `/` a visitor without a session sees no more of the state than in `/readyz`."""
+interface from the OpenAPI schema. Without a session, `/` shows no more of the state than `/readyz`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from app.store.calibrations import read_models_used
 
 Schema = Mapping[str, Any]
 Type = Sequence[tuple[str, str]]
-"""Pieces of text, each with the name of the schema that it links to, or an empty string."""
+"""Pieces of text, each with the name of the schema to which it links, or with an empty string."""
 
 MOST_MODELS = 12
 WIDTH = 100
@@ -88,8 +88,8 @@ def _upstream(provider: Provider) -> dict[str, str]:
 
 
 async def _windows(visit: Visit) -> list[tuple[str, str, Window]]:
-    """Return name, upstream and window of the models that the tenant used last. Return models that providers list if
-    there are none, or if the database is unavailable."""
+    """Return name, upstream and window of the models that the tenant used last. If there are none, or the database is
+    unavailable, return models that providers list."""
     used: list[str] = []
     with suppress(StoreUnavailable):
         used = await visit.find(read_models_used)
@@ -119,10 +119,10 @@ def command_of(resolve: Any, base: str, method: str, path: str, operation: Schem
             query += [f"{each['name']}={given}"] if each["in"] == "query" else []
     lines = [f"curl -s {shlex.quote(base + path + ('?' + '&'.join(query) if query else ''))}"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    if method.upper() != ("POST" if "example" in body else "GET"):  # Not curl's default method.
+    if method.upper() != ("POST" if "example" in body else "GET"):  # This is not curl's default method.
         lines.append(f"-X {method.upper()}")
     if operation["security"]:
-        # In the header that clients of the format use.
+        # The clients of each format send the key in their own header.
         key = "x-api-key: $ANTHROPIC" if path.startswith("/v1/messages") else "authorization: Bearer $OPENAI"
         lines.append(f'-H "{key}_API_KEY"')
     if "example" in body:

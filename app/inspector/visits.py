@@ -125,7 +125,7 @@ class Sessions:
 
 
 class Guesses:
-    """Wrong sign-ins by client address. Each process has its own count, so several processes allow more guesses."""
+    """Wrong sign-ins by client address. Each process counts for itself, so several processes allow more guesses."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -141,7 +141,7 @@ class Guesses:
         return max(0.0, made[0] + PERIOD_SECONDS - self._clock())
 
     def count(self, address: str) -> None:
-        """Count and log a wrong guess. While the address must wait, its guesses are refused unread and only logged."""
+        """Count and log a wrong guess. While the address must wait, Steno does not check its guesses, but logs them."""
         if not (refused := self.wait(address) > 0):
             made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
             made.append(self._clock())
@@ -171,7 +171,7 @@ TITLES = {403: "Not allowed", 404: "Not found", 503: "The database cannot be use
 
 
 def no_such_page() -> HTTPException:
-    """Return the error for an unknown page, or for another tenant's page, whose existence thus stays secret."""
+    """Return the error for an unknown page. Another tenant's page gets the same error, to keep its existence secret."""
     return HTTPException(404, "There is no such page, or it is not yours.")
 
 
@@ -216,7 +216,7 @@ class Visit(Struct, frozen=True):
         return may_know and await self.find(has_other_tenants)
 
     def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
-        """Render a template. `shown`: its variables, except those of `base.html`."""
+        """Render a template. `shown`: the template's variables, except those of `base.html`."""
         layout = {
             "path": self.request.scope["path"],
             "session": self.session,
@@ -240,7 +240,7 @@ TheInspector = Annotated[Inspector, Depends(_inspector)]
 
 def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
     """Return the session of a request, and True if its cookie must be set; None if the visitor must sign in. A key in a
-    header opens no session, because only the form counts guesses. Raises `InvalidCredentials`."""
+    header opens no session, because only guesses in the form are counted. Raises `InvalidCredentials`."""
     scope = request.scope
     session = inspector.sessions.unseal(request.cookies.get(_cookie_of(request), ""))
     if session is not None and session.operator:
@@ -251,7 +251,7 @@ def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] |
     try:
         identity = authenticator.identify(scope["headers"], peer_of(scope))
     except MissingCredentials:
-        # If an operator's key pays for summaries, a session does not replace the credentials of other requests.
+        # If the operator's key pays for summaries, each request needs credentials, even with a session.
         is_enough = session is not None and session.is_signed_in and not authenticator.operator_pays
         return (session, False) if session is not None and is_enough else None
     if identity.method != "header":
@@ -289,7 +289,7 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
 
 
 TheForm = Annotated[Mapping[str, str], Depends(_form)]
-"""Fields of a form that was sent with the session's token."""
+"""Fields of a form with the token of the session."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -315,7 +315,7 @@ def remember(request: Request, answer: Response, cookie: str | None) -> None:
 
 
 def base_for_clients(request: Request) -> str:
-    """Return scheme, host and port for clients. On the operator's listener, the port is that of the settings."""
+    """Return the base URL for clients. On the operator's listener, the port is that of the callers' listener."""
     if request.scope.get(LISTENER) != "operator":
         return base_of(request)
     return f"{request.url.scheme}://{request.url.hostname}:{_inspector(request).port}"
@@ -336,7 +336,7 @@ class PageRoute(APIRoute):
                 return await handle(request)
             except SignInNeeded:
                 if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
-                    # For a link from another site, the browser sends the cookie only with the next request.
+                    # After a link from another site, the browser sends the cookie only with the next request.
                     return render("onward.html", {})
                 return redirected("/ui/sign-in")
             except (HTTPException, StenoError, StoreUnavailable, RequestValidationError) as error:
@@ -372,7 +372,7 @@ def _error_page(error: Exception, request: Request) -> Response:
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-"""Routes for sign-in, sign-out, tenants and static files. Include it last, because it also answers unknown paths."""
+"""Routes for sign-in, sign-out, tenants and static files. Include this router last: it also answers unknown paths."""
 
 
 @router.get("/ui/sign-in")
@@ -385,7 +385,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
     """Sign in with an API key or the operator's password. The session keeps only the tenant of the key."""
     scope, guesses, authenticator = request.scope, inspector.guesses, inspector.services.authenticator
     origin, host = value_of(scope["headers"], b"origin"), value_of(scope["headers"], b"host")
-    # Before sign-in there is no form token, so the origin check stops other sites from signing a visitor in.
+    # Before sign-in there is no form token. The origin check stops other sites from signing a visitor in.
     if origin is not None and origin.partition("://")[2] != host:
         raise OriginNotAllowed("Sign in on Steno's own page.", "origin")
     address = credentials.client_of(scope["headers"], peer_of(scope), authenticator.trusted_proxies)

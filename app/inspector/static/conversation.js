@@ -1,13 +1,13 @@
-// Follows the conversation: shows each new request and what came of it. Without it the page is as it was.
+// Updates the page after each new request. Without this script, the page stays as it was loaded.
 (() => {
   "use strict";
 
   const LOOK_MS = 1_000;
-  const IDLE_MS = 900_000; // Without news a page that nobody looks at costs nothing.
+  const IDLE_MS = 900_000; // After this time without a new request, the page stops polling.
   const followed = document.querySelector("[data-status]");
   if (!followed) return;
 
-  // Whoever is writing keeps what he wrote: a part that holds the focus stays as it is.
+  // A part that has the focus is not replaced, so that text typed there is not lost.
   const reload = async () => {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!answer.ok) return;
@@ -19,10 +19,10 @@
       part.replaceChildren(...fresh.childNodes);
       part.querySelectorAll("details").forEach((each, place) => { each.open = open.has(place); });
     }
-    dispatchEvent(new Event("resize")); // What is new may be larger than its place.
+    dispatchEvent(new Event("resize")); // New content may need scrolling: see showScrolling.
   };
 
-  let updated; // When the latest request was stored, as the page shows it.
+  let updated; // Time of the latest request that the page shows.
   let news = performance.now();
   const look = async () => {
     if (document.hidden) return;

@@ -1,4 +1,4 @@
-// Everything here is a convenience: without it every page can be read and every form sent.
+// Conveniences: without this script, every page can be read and every form sent.
 (() => {
   "use strict";
 
@@ -35,7 +35,7 @@
   };
 
   const PLACES = { o: "/ui", c: "/ui/conversations", s: "/" };
-  let went = 0; // When `g` was pressed.
+  let went = 0; // Time of the last press of `g`.
 
   const isTyping = (target) => target.closest("input, textarea, select, [contenteditable]") !== null;
 
@@ -70,7 +70,7 @@
     if (menu && !menu.contains(event.target)) menu.removeAttribute("open");
   };
 
-  // [data-copy] holds the id of the element whose text is copied.
+  // [data-copy] has the id of the element whose text is copied.
   const copyFrom = async (button) => {
     const label = button.textContent;
     try {
@@ -83,12 +83,12 @@
     setTimeout(() => { button.textContent = label; }, 1500);
   };
 
-  // Choosing a filter is sending its form.
+  // The choice of a filter sends the filter's form.
   const onChange = (event) => {
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   };
 
-  // A table that is larger than its place is scrolled with the arrow keys, once it can have the focus.
+  // The arrow keys scroll a table that is larger than its box only if the box can have the focus.
   const showScrolling = () => {
     for (const box of document.querySelectorAll(".scroll")) {
       const isLarger = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;

@@ -1,4 +1,4 @@
-// Before anything is painted: the theme that was chosen, if the system's is not to decide.
+// Sets the chosen theme before the page is painted. Without a choice, the system's theme applies.
 (() => {
   "use strict";
   const chosen = localStorage.getItem("steno-theme");
