@@ -44,7 +44,7 @@ from app.proxy.exchange import Services
 from app.proxy.request import ModelLimits
 from app.proxy.router import Router
 from app.runtime.bounded import Caches, LogThrottle
-from app.runtime.tasks import OwnedTasks, Work, keep_heap_small, return_freed_memory
+from app.runtime.tasks import OwnedTasks, WorkerThreads, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, open_store, server_secret
 from app.settings.compaction import Policies
@@ -134,7 +134,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     caches = Caches(settings.limits.cache_bytes)
     store = open_store(settings, metrics.database_seconds.observe, secret)
     providers = open_providers(settings, store, instance)
-    tasks, work = OwnedTasks(), Work(afterwards=return_freed_memory, waited=metrics.thread_waits.observe)
+    tasks, work = OwnedTasks(), WorkerThreads(afterwards=return_freed_memory, waited=metrics.thread_waits.observe)
     ledger = Ledger(store.writes, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer()

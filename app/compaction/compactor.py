@@ -51,7 +51,7 @@ from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.runtime.bounded import Erased
-from app.runtime.tasks import Work
+from app.runtime.tasks import WorkerThreads
 from app.store import StoreUnavailable
 from app.tokens.usage import COMMON_PRICE, rates_of
 
@@ -71,7 +71,7 @@ class Stored(Struct, frozen=True):
     boundaries: tuple[MaskBoundary, ...] = ()
 
 
-class Lately(Struct, frozen=True):
+class RecentAttempts(Struct, frozen=True):
     """Facts in the memory of this process that decide whether a planned compaction is made now."""
 
     stopping: bool = False
@@ -198,10 +198,10 @@ class RequestCompactor:
             plan, costs_too_much = await self._due_plan()
             if plan is None or costs_too_much:
                 return
-            lately = self.compactor.lately(self.request, plan)
-            if lately.failed_last:
+            recent = self.compactor.recent_attempts(self.request, plan)
+            if recent.failed_last:
                 return
-            if not await self._objections(lately):
+            if not await self._objections(recent):
                 self._tried.append(await self._make(plan))
             await self._learn_gain()
 
@@ -277,11 +277,11 @@ class RequestCompactor:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
         if plan is None:
             return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
-        lately = self.compactor.lately(self.request, plan)
-        if why := await self._objections(lately):
+        recent = self.compactor.recent_attempts(self.request, plan)
+        if why := await self._objections(recent):
             return Compaction((), Outcome.NOT_BEGUN, why)
         # An announced compaction is made now.
-        can_wait = self.may_postpone and self.announced is None and lately.comes_back and not lately.failed_last
+        can_wait = self.may_postpone and self.announced is None and recent.comes_back and not recent.failed_last
         if can_wait and self.state.widest_view.tokens <= most_without_summary(self.request.budget):
             if self.compactor.is_dry_run:
                 self._postponed = (await self.compactor.make(self.request, await self._job(plan))).made
@@ -311,19 +311,19 @@ class RequestCompactor:
             self._options = self.compactor.summary_options(self.request)
         return self._options
 
-    async def _objections(self, lately: Lately) -> Reasons:
+    async def _objections(self, recent: RecentAttempts) -> Reasons:
         """Return the reasons why the request must not start a compaction now; empty if it may."""
-        if lately.stopping:
+        if recent.stopping:
             return because(Code.STOPPING)
-        if lately.blocked is not None:
-            return because(lately.blocked)
+        if recent.blocked is not None:
+            return because(recent.blocked)
         can_do_without = self.state.can_do_without_summary
-        if lately.paused is not None and (can_do_without or self.request.policy.prune):
-            return (*lately.paused, Reason(Code.SUMMARY_FAILED_LATELY))
+        if recent.paused is not None and (can_do_without or self.request.policy.prune):
+            return (*recent.paused, Reason(Code.SUMMARY_FAILED_LATELY))
         if can_do_without:
             request, conversation = self.request, self.request.conversation
-            recent = await self.compactor.read_first_chunks(request)
-            if found := successions(conversation, recent, request.conversation_id, named=request.named):
+            first_chunks = await self.compactor.read_first_chunks(request)
+            if found := successions(conversation, first_chunks, request.conversation_id, named=request.named):
                 heads = tuple(possible_heads(conversation.transcript, conversation.chain))
                 if changes_every_turn(conversation, found, await self.compactor.read_heads(request, heads)):
                     return because(Code.HISTORY_CHANGES_EVERY_TURN)
@@ -499,10 +499,10 @@ class Compactor(LeasedCompaction):
             price, price_there = COMMON_PRICE, summariser and COMMON_PRICE
         return Prices(rates_of(price, warm=warm), price_there or None, self.routing.is_by_own_model(request))
 
-    def lately(self, request: ChatRequest, plan: Plan) -> Lately:
+    def recent_attempts(self, request: ChatRequest, plan: Plan) -> RecentAttempts:
         conversation, key = request.conversation_key, request.history_key(plan.range.from_digest)
         is_enabled = request.measure.rules.compaction.background.enabled
-        return Lately(
+        return RecentAttempts(
             stopping=self.tasks.draining,
             blocked=self.breaker.blocks(request.history_key(), request.conversation.tokens, request.budget.room),
             paused=self.backoff.pauses(key),
@@ -549,9 +549,9 @@ class DryRun(Compactor):
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:  # noqa: ARG002
         return ()
 
-    def lately(self, request: ChatRequest, plan: Plan) -> Lately:
+    def recent_attempts(self, request: ChatRequest, plan: Plan) -> RecentAttempts:
         """Ignore shutdown, breaker and backoff, which are temporary."""
-        return replace(super().lately(request, plan), stopping=False, blocked=None, paused=None)
+        return replace(super().recent_attempts(request, plan), stopping=False, blocked=None, paused=None)
 
     def shape_refusal_of(self, request: ChatRequest, status: Status) -> None:
         """Return None: a dry run ignores earlier refusals."""
@@ -564,7 +564,7 @@ class _ImaginedCalls(Struct):
     """Simulated summary calls of a dry run. An answer has about as many words as the prompt allows."""
 
     request: ChatRequest
-    work: Work
+    work: WorkerThreads
 
     async def compute(self, step: Callable[[], T]) -> T:
         return await self.request.beside(self.work.do, step)

@@ -43,7 +43,7 @@ from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting
 from app.conversation.reasons import Code, Reasons, because, hint_for, joined
 from app.providers.ledger import Ledger
 from app.runtime.bounded import Erased
-from app.runtime.tasks import OwnedTasks, Work
+from app.runtime.tasks import OwnedTasks, WorkerThreads
 from app.store import Claim, CompactionStore, Lease, StoreUnavailable, UsageRecord
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
@@ -97,7 +97,7 @@ class LeasedCompaction:
     summariser: Summariser
     routing: SummaryRouting
     tasks: OwnedTasks
-    work: Work
+    work: WorkerThreads
     ledger: Ledger
     metrics: Metrics
     rates: RequestRates

@@ -19,7 +19,7 @@ from app.compaction.verify import problems
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons
 from app.runtime.bounded import Cache, Caches, Erased, HistoryKey, HistoryMap
-from app.runtime.tasks import Work
+from app.runtime.tasks import WorkerThreads
 
 CHUNK_BYTES = 2_000
 """Estimated bytes of a chunk without its texts."""
@@ -91,7 +91,7 @@ class _Held(Struct, frozen=True):
 
 
 class RecallIndexCache:
-    def __init__(self, work: Work, caches: Caches) -> None:
+    def __init__(self, work: WorkerThreads, caches: Caches) -> None:
         self._work = work
         self._held: Cache[tuple[ConversationKey, str], _Held] = Cache(caches, "recall", lambda _, held: held.size)
         """Indexes by conversation and model: token counts differ between models. An evicted index is rebuilt when it is

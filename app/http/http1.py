@@ -50,7 +50,7 @@ class RequestHead:
         self.asks_head_alone = method == b"HEAD"
         self.is_safe = method in _SAFE
 
-    def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
+    def for_body(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
         """Return the head for this body. If the headers have no content length, add it, or chunked encoding for a
         streamed body. Raises `UpstreamDisconnected` for a wrong content length."""
         line, rest, length = self._line, self._rest, _length(self._given, content)

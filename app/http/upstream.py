@@ -173,7 +173,7 @@ class Pool:
         If the connection closes before any byte of the answer, Steno may send a request without a streamed body once
         more: if the connection was reused and closed within `STALE_SECONDS`, or for a safe method (GET, HEAD, OPTIONS).
         """
-        written, to_head = head.before(content), head.asks_head_alone
+        written, to_head = head.for_body(content), head.asks_head_alone
         replayable = isinstance(content, bytes)
         if not replayable:
             for _ in range(2):  # Lets the loop notice which idle connections the provider has closed.

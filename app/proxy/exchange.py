@@ -45,7 +45,7 @@ from app.proxy.caller import Authenticator, Caller
 from app.proxy.conversation_ids import Conversations
 from app.proxy.request import ModelLimits
 from app.runtime.bounded import Erased, LogThrottle
-from app.runtime.tasks import OwnedTasks, Work
+from app.runtime.tasks import OwnedTasks, WorkerThreads
 from app.settings import EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Metrics, Sampler
@@ -76,7 +76,7 @@ class Services:
     authenticator: Authenticator
     throttle: LogThrottle
     in_flight: BytesInFlight
-    work: Work
+    work: WorkerThreads
     limits: LimitSettings
     events: EventSettings
     base_model: Callable[[str], str]

@@ -33,7 +33,7 @@ from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import find_name
-from app.runtime.tasks import Work
+from app.runtime.tasks import WorkerThreads
 from app.settings.compaction import Policies
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.store import CalibrationKey
@@ -68,7 +68,7 @@ BODY_SHARE = 0.8
 
 
 async def plain_body(
-    body: bytes, headers: Headers, at_most: int, count: Callable[[int], None], work: Work, tenant: str
+    body: bytes, headers: Headers, at_most: int, count: Callable[[int], None], work: WorkerThreads, tenant: str
 ) -> bytes | None:
     """Return the decoded body; None if it cannot be decoded. Raises `BodyTooLarge`.
 

@@ -45,11 +45,11 @@ V = TypeVar("V")
 class BoundedMap(OrderedDict[K, V]):
     """Map that pushes out the least recently stored or used entry if it is full. Not thread-safe."""
 
-    def __init__(self, most: int, pushed_out: Callable[[K, V], object] | None = None) -> None:
-        """Store at most `most` entries. `pushed_out` is called with pushed-out entries, but not with popped entries."""
+    def __init__(self, most: int, on_evict: Callable[[K, V], object] | None = None) -> None:
+        """Store at most `most` entries. `on_evict` is called with evicted entries, but not with popped entries."""
         super().__init__()
         self._most = most
-        self._pushed_out = pushed_out
+        self._on_evict = on_evict
 
     def use(self, key: K) -> V | None:
         """Return the value, and mark the entry as the most recent."""
@@ -62,9 +62,9 @@ class BoundedMap(OrderedDict[K, V]):
         self[key] = value
         self.move_to_end(key)
         if len(self) > self._most:
-            pushed_out = self.popitem(last=False)
-            if self._pushed_out is not None:
-                self._pushed_out(*pushed_out)
+            oldest = self.popitem(last=False)
+            if self._on_evict is not None:
+                self._on_evict(*oldest)
 
 
 class HistoryKey(Struct, frozen=True):
@@ -257,8 +257,8 @@ class Caches:
                 return
             cache, key = next(iter(self.sizes))
             value = cache.pop(key)
-            if cache.pushed_out is not None:
-                cache.pushed_out(key, value)
+            if cache.on_evict is not None:
+                cache.on_evict(key, value)
 
 
 class Cache(Generic[K, V]):
@@ -269,12 +269,12 @@ class Cache(Generic[K, V]):
         caches: Caches,
         name: str,
         size: Callable[[K, V], int],
-        pushed_out: Callable[[K, V], object] | None = None,
+        on_evict: Callable[[K, V], object] | None = None,
     ) -> None:
-        """Several caches may have one `name`. `size` returns the bytes of a key and its value. `pushed_out` is called
-        under the lock with pushed-out entries, but not with popped entries."""
+        """Several caches may have one `name`. `size` returns the bytes of a key and its value. `on_evict` is called
+        under the lock with evicted entries, but not with popped entries."""
         caches.bytes_of[name] += 0
-        self.pushed_out = pushed_out
+        self.on_evict = on_evict
         self._caches = caches
         self._name = name
         self._size = size

@@ -20,7 +20,7 @@ THREADS = 4
 """Number of threads. More would not help: the GIL lets one thread run at a time, except while it counts tokens."""
 AT_ONCE = 2
 """Most pieces of work of one tenant at once, so that other tenants get threads."""
-REST_SECONDS = 1.0
+IDLE_SECONDS = 1.0
 """Time without work after which `afterwards` is called."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
@@ -63,7 +63,7 @@ class OwnedTasks:
             await asyncio.gather(*left, return_exceptions=True)
 
 
-class Work:
+class WorkerThreads:
     """Threads that tenants share. At most `at_once` pieces of work of each tenant are in the pool; more pieces wait."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Work:
         afterwards: Callable[[], object] | None = None,
         waited: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """Call `afterwards` in a thread after `REST_SECONDS` without work. Call `waited` in each piece's thread with
+        """Call `afterwards` in a thread after `IDLE_SECONDS` without work. Call `waited` in each piece's thread with
         the seconds that the piece waited for the thread."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
         self._at_once = at_once
@@ -115,7 +115,7 @@ class Work:
         if self._afterwards is not None and not self._running:
             if self._resting is not None:
                 self._resting.cancel()
-            self._resting = asyncio.get_running_loop().call_later(REST_SECONDS, self._pool.submit, self._afterwards)
+            self._resting = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._pool.submit, self._afterwards)
 
 
 # glibc keeps freed memory in its arenas. After a large block is freed, it allocates blocks of that size in arenas, too.

@@ -52,7 +52,7 @@ class MockedUpstream(Upstream):
         return [path for path, _, _ in self.asked]
 
     async def relay(self, head: RequestHead, content: Any) -> Any:
-        line, *lines = head.before(content)[0].strip().split(b"\r\n")
+        line, *lines = head.for_body(content)[0].strip().split(b"\r\n")
         path, headers = line.split(b" ")[1].decode(), dict(each.split(b": ", 1) for each in lines)
         self.asked.append((path, {name.lower(): value for name, value in headers.items()}, content))
         await asyncio.sleep(self.delay)

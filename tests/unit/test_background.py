@@ -21,7 +21,7 @@ from app.compaction.background import (
     RequestRates,
 )
 from app.compaction.chunks import Compaction, SummaryChunk
-from app.compaction.compactor import Lately, Stored
+from app.compaction.compactor import RecentAttempts, Stored
 from app.compaction.decision import Decision
 from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
@@ -204,8 +204,8 @@ class Course(Background):
             self._world(self._summarise).ask(request, methodcaller("make_ahead", target))
 
     def _world(self, make: Any) -> World:
-        goes_on = Lately(comes_back=True)
-        world = World({"lately": goes_on, "prices": DEAR, "make": make})
+        goes_on = RecentAttempts(comes_back=True)
+        world = World({"recent_attempts": goes_on, "prices": DEAR, "make": make})
         world.stored = Stored(chunks=self._stored)
         return world
 

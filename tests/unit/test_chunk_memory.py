@@ -13,7 +13,7 @@ from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.recall import RecallPolicy
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.bounded import CACHE_BYTES, Caches, Erased
-from app.runtime.tasks import Work
+from app.runtime.tasks import WorkerThreads
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))
@@ -146,7 +146,7 @@ def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
 
 def test_requests_of_one_conversation_may_come_at_once() -> None:
     """In other branches of it, too: neither sees the words of the other."""
-    work = Work()
+    work = WorkerThreads()
     kept = RecallIndexCache(work, Caches())
 
     async def play() -> list[tuple[str, View]]:

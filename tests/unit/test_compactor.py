@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from app.api import compactions
 from app.compaction.chunks import ChunkRange, Compaction, Outcome, SummaryAnswer
-from app.compaction.compactor import ROUNDS, Lately, RequestCompactor, Stored
+from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor, Stored
 from app.compaction.decision import UNTOUCHED, Decision
 from app.compaction.lease import SIDE_BY_SIDE, CompactionJob, LeasedCompaction, _LeasedCalls, _side_by_side
 from app.compaction.mask import MaskPolicy
@@ -96,22 +96,22 @@ async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lately", "why"),
+    ("recent_attempts", "why"),
     [
-        (Lately(stopping=True), because(Code.STOPPING)),
-        (Lately(blocked=Code.COMPACTION_INEFFECTIVE), because(Code.COMPACTION_INEFFECTIVE)),
-        (Lately(paused=WHY), (*WHY, Reason(Code.SUMMARY_FAILED_LATELY))),
+        (RecentAttempts(stopping=True), because(Code.STOPPING)),
+        (RecentAttempts(blocked=Code.COMPACTION_INEFFECTIVE), because(Code.COMPACTION_INEFFECTIVE)),
+        (RecentAttempts(paused=WHY), (*WHY, Reason(Code.SUMMARY_FAILED_LATELY))),
     ],
 )
-def test_what_speaks_against_a_compaction_is_told_in_its_place(lately: Lately, why: Any) -> None:
-    world = World({"lately": lately})
+def test_what_speaks_against_a_compaction_is_told_in_its_place(recent_attempts: RecentAttempts, why: Any) -> None:
+    world = World({"recent_attempts": recent_attempts})
     assert world.decide(asked(LONG)).why == why
     assert "make" not in world.names
 
 
 def test_a_pause_does_not_hold_where_nothing_else_would_do() -> None:
     policy = Policy(mask=None, cost_gate=None, recall=None, prune=False, fit=False, emergency=False)
-    world = World({"lately": Lately(paused=WHY)})
+    world = World({"recent_attempts": RecentAttempts(paused=WHY)})
     assert world.decide(asked(FAR, policy=policy)).status == "summarized"
 
 
@@ -158,15 +158,15 @@ def test_where_three_do_not_suffice_the_reason_says_so() -> None:
 # The background
 
 
-COMES_BACK = Lately(comes_back=True)
+COMES_BACK = RecentAttempts(comes_back=True)
 
 
 @pytest.mark.parametrize(
     ("may_postpone", "replies"),
     [
-        (False, {"lately": COMES_BACK}),
-        (True, {"lately": replace(COMES_BACK, comes_back=False)}),
-        (True, {"lately": replace(COMES_BACK, failed_last=True)}),
+        (False, {"recent_attempts": COMES_BACK}),
+        (True, {"recent_attempts": replace(COMES_BACK, comes_back=False)}),
+        (True, {"recent_attempts": replace(COMES_BACK, failed_last=True)}),
     ],
 )
 def test_without_that_it_waits(may_postpone: bool, replies: Any) -> None:
@@ -183,7 +183,7 @@ def test_after_an_announcement_it_waits() -> None:
         world.stored = Stored()
         return Compaction((), Outcome.LEASE_LOST)
 
-    world: World = World({"lately": Then(Lately(), COMES_BACK), "make": Then(lost, World().succeed)})
+    world: World = World({"recent_attempts": Then(RecentAttempts(), COMES_BACK), "make": Then(lost, World().succeed)})
     world.decide(asked(LONG), may_postpone=True)
     assert world.names.count("make") == 2
 
@@ -239,7 +239,7 @@ def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> Non
     no_gain = budget(cost_gate_limit=1_000, trigger=350, target=350, summary=900)
     decision = world.decide(asked(tools(), policy=policy, budget=no_gain))
     assert decision.why == because(Code.PUT_OFF_FOR_COST)
-    assert "lately" not in world.names
+    assert "recent_attempts" not in world.names
 
 
 # Refused shapes
@@ -280,7 +280,7 @@ def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() ->
 
 
 def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
-    world = World({"lately": COMES_BACK, "make": Compaction((STORED,))}, is_dry_run=True)
+    world = World({"recent_attempts": COMES_BACK, "make": Compaction((STORED,))}, is_dry_run=True)
     decision = world.decide(asked(LONG), may_postpone=True)
     assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
 
@@ -296,7 +296,7 @@ def test_a_dry_run_needs_the_store() -> None:
 def test_what_will_be_due_is_made_ahead_and_judged() -> None:
     world = World()
     assert world.ask(asked(LONG), AHEAD) is None
-    assert world.names == ["read_prefix", "summary_options", "lately", "read_first_chunks", "make", "freed"]
+    assert world.names == ["read_prefix", "summary_options", "recent_attempts", "read_first_chunks", "make", "freed"]
 
 
 def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> None:
@@ -309,8 +309,8 @@ def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> No
     ("replies", "changes", "last"),
     [
         ({"read_prefix": AWAY}, {}, "read_prefix"),
-        ({"lately": Lately(failed_last=True)}, {}, "lately"),
-        ({"lately": Lately(blocked=Code.COMPACTION_TOO_FREQUENT)}, {}, "lately"),
+        ({"recent_attempts": RecentAttempts(failed_last=True)}, {}, "recent_attempts"),
+        ({"recent_attempts": RecentAttempts(blocked=Code.COMPACTION_TOO_FREQUENT)}, {}, "recent_attempts"),
         ({"prices": DEAR}, {"policy": GATED, "budget": budget(cost_gate_limit=1_000)}, "prices"),
         ({}, {"talk": SHORT}, "read_prefix"),
         ({}, {"talk": tools(), "policy": MASKS}, "read_prefix"),

@@ -62,7 +62,7 @@ def test_other_paths_of_the_api_are_its_own_and_none_is_compacted() -> None:
 async def test_the_version_in_a_path_is_googles_and_no_base_urls(base_url: str, target: bytes, expected: bytes) -> None:
     speaks = frozenset({"gemini", "chat_completions"})
     upstream = Upstream(base_url, 1, 1, 1, b"i", keeps_version=lambda target: keeps_version(speaks, target))
-    head, _ = upstream.head(b"POST", target, []).before(b"")
+    head, _ = upstream.head(b"POST", target, []).for_body(b"")
     assert head.startswith(b"POST %b HTTP/1.1" % expected)
     await upstream.close()
 

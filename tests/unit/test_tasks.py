@@ -11,7 +11,7 @@ from threading import Event, get_ident
 import pytest
 
 from app.runtime import tasks
-from app.runtime.tasks import Work
+from app.runtime.tasks import WorkerThreads
 
 PATIENCE = 10.0
 
@@ -39,7 +39,7 @@ class Bench:
 
 async def test_the_loop_goes_on_while_work_is_done() -> None:
     """The work ends only because the loop lets it go."""
-    work, bench = Work(), Bench()
+    work, bench = WorkerThreads(), Bench()
     doing = asyncio.ensure_future(work.do("a", bench.piece("one")))
     await bench.until_begun(1)
     bench.gate.set()
@@ -49,7 +49,7 @@ async def test_the_loop_goes_on_while_work_is_done() -> None:
 
 
 async def test_a_tenant_with_much_work_leaves_threads_to_others_and_takes_turns_with_them() -> None:
-    work, bench = Work(threads=3, at_once=2), Bench()
+    work, bench = WorkerThreads(threads=3, at_once=2), Bench()
     many = [asyncio.ensure_future(work.do("a", bench.piece("a"))) for _ in range(20)]
     await bench.until_begun(2)
     await asyncio.sleep(0.02)
@@ -65,7 +65,7 @@ async def test_a_tenant_with_much_work_leaves_threads_to_others_and_takes_turns_
 
 
 async def test_what_is_cancelled_before_it_begins_is_not_done_and_what_has_begun_keeps_its_thread() -> None:
-    work, bench = Work(threads=1, at_once=1), Bench()
+    work, bench = WorkerThreads(threads=1, at_once=1), Bench()
     first, second, third = (asyncio.ensure_future(work.do("a", bench.piece(name))) for name in ("1", "2", "3"))
     await bench.until_begun(1)
     for task in (first, second):
@@ -85,7 +85,7 @@ async def test_what_is_cancelled_before_it_begins_is_not_done_and_what_has_begun
 
 
 async def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
-    work = Work()
+    work = WorkerThreads()
 
     def fail() -> None:
         raise ValueError("odd")
@@ -96,7 +96,7 @@ async def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
 
 
 async def test_stopping_waits_for_what_has_begun() -> None:
-    work, bench = Work(), Bench()
+    work, bench = WorkerThreads(), Bench()
     doing = asyncio.ensure_future(work.do("a", bench.piece("one")))
     await bench.until_begun(1)
     stopping = asyncio.ensure_future(work.stop())
@@ -110,9 +110,9 @@ async def test_stopping_waits_for_what_has_begun() -> None:
 async def test_what_comes_afterwards_is_done_once_when_there_was_nothing_to_do_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "IDLE_SECONDS", 0.01)
     done: list[int] = []
-    work = Work(afterwards=lambda: done.append(get_ident()))
+    work = WorkerThreads(afterwards=lambda: done.append(get_ident()))
     await asyncio.gather(*(work.do("t", lambda: None) for _ in range(5)))
     assert not done
     async with asyncio.timeout(PATIENCE):

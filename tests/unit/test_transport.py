@@ -165,8 +165,8 @@ def test_headers_go_up_as_they_are_with_a_host_before_and_the_framing_behind(
     method: bytes, given_headers: list[tuple[bytes, bytes]], content: bytes | None, expected: bytes
 ) -> None:
     head = RequestHead(method, b"/a?b=%2F", b"h:1", [*HEADERS, *given_headers])
-    written = head.before(arriving() if content is None else content)
-    assert head.before(arriving() if content is None else content) == written
+    written = head.for_body(arriving() if content is None else content)
+    assert head.for_body(arriving() if content is None else content) == written
     assert written[0] == method + b" /a?b=%2F HTTP/1.1\r\nHost: h:1\r\n" + expected + b"\r\n"
 
 
@@ -195,18 +195,18 @@ def test_what_would_be_read_as_something_else_is_never_written(
     method: bytes, target: bytes, header: tuple[bytes, bytes]
 ) -> None:
     with pytest.raises(UpstreamDisconnected):
-        RequestHead(method, target, b"h", [header]).before(b"")
+        RequestHead(method, target, b"h", [header]).for_body(b"")
 
 
 def test_two_lengths_are_never_written() -> None:
     with pytest.raises(UpstreamDisconnected):
-        RequestHead(b"POST", b"/", b"h", [(b"content-length", b"2"), (b"Content-Length", b"2")]).before(b"{}")
+        RequestHead(b"POST", b"/", b"h", [(b"content-length", b"2"), (b"Content-Length", b"2")]).for_body(b"{}")
 
 
 @given(st.lists(st.tuples(st.binary(max_size=6), st.binary(max_size=6)), max_size=3))
 def test_a_head_has_as_many_lines_as_it_was_given(headers: list[tuple[bytes, bytes]]) -> None:
     try:
-        head = RequestHead(b"GET", b"/", b"h", headers).before(b"")[0]
+        head = RequestHead(b"GET", b"/", b"h", headers).for_body(b"")[0]
     except UpstreamDisconnected:
         return
     assert head.count(b"\r\n") == head.count(b"\n") == head.count(b"\r") == len(headers) + 3

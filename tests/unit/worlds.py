@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome
-from app.compaction.compactor import Lately, RequestCompactor, Stored
+from app.compaction.compactor import RecentAttempts, RequestCompactor, Stored
 from app.compaction.decision import Decision
 from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
@@ -85,7 +85,7 @@ class World:
             "remembered": (),
             "summary_options": SETTINGS,
             "prices": Prices(),
-            "lately": Lately(),
+            "recent_attempts": RecentAttempts(),
             "shape_refusal_of": None,
             "freed": None,
             "make": self.succeed,
@@ -148,8 +148,8 @@ class World:
     def prices(self, _: Any, summariser: str | None = None) -> Any:
         return self._reply("prices", summariser=summariser)
 
-    def lately(self, _: Any, plan: Any) -> Any:
-        return self._reply("lately", plan=plan)
+    def recent_attempts(self, _: Any, plan: Any) -> Any:
+        return self._reply("recent_attempts", plan=plan)
 
     def shape_refusal_of(self, _: Any, status: Any) -> Any:
         return self._reply("shape_refusal_of", status=status)
