@@ -1,7 +1,7 @@
 """Migrate the tables of release 0.1 to those of this release.
 
 Decrypt the texts that release 0.1 encrypted, and export rows that Steno no longer reads to a file. Only `steno migrate`
-does this: `steno serve` refuses to start with a database that needs it.
+does this: `steno serve` refuses to start with a database that has such texts or rows.
 """
 
 import json

@@ -233,5 +233,5 @@ def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | Non
 
 
 def suffix(provider: Provider) -> str:
-    """Return the end of the subject of an upstream's findings; empty for the default upstream."""
+    """Return the upstream's name after a space, for the subject of a finding; empty for the default upstream."""
     return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"

@@ -159,7 +159,7 @@ def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
 
 
 def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """Return the entry's name and the entry for the model. The name may lack the provider, vendor, date and tag.
+    """Return the entry for the model, after the entry's name, which may lack provider, vendor, date and tag.
 
     No other part may be missing: `-pro` and `-mini` are other models, and so are fine-tuned models.
     """

@@ -95,7 +95,7 @@ class Windows:
     ) -> Window:
         """Return the model's window, from facts that the tenant may know.
 
-        `guess` is the window of an unknown model in the request's preset; None for the usual preset. `asked` is the
+        `guess` is the window of an unknown model in the request's preset; None for the default preset. `asked` is the
         window that the request's headers ask for. A limit learnt with `asked` applies only to requests with the same
         value.
         """

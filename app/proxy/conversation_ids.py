@@ -67,8 +67,8 @@ _decode_name = msgspec.json.Decoder(str | None).decode
 def find_name(throttle: LogThrottle, wire: WireRequest, caller: Caller) -> str | None:
     """Return the first valid conversation name in the headers, body or path.
 
-    Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Clients use other headers and members
-    also for other purposes: Steno ignores invalid names there, and logs the first name of each header or member.
+    Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Clients use the other headers and
+    members for other purposes, too: Steno ignores invalid names in them, and logs each header or member once.
     """
     if not wire.names and caller.conversation is None and not caller.sent_any(_HEADER_SET):
         return None

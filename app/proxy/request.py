@@ -54,7 +54,7 @@ SMALL_BYTES = 8 << 20
 INLINE_ENCODED = 262_144
 """Maximum bytes of a body decoded in the event loop: less than a millisecond of work."""
 STEP_BYTES = 4 << 20
-"""Bytes decoded in one step; after each step they are counted, and other tasks get their turn."""
+"""Bytes decoded in one step. Between the steps, Steno counts the bytes, and other tasks run."""
 INLINE_BODY = 1 << 20
 """Maximum uncached bytes of a body that is parsed in the event loop: four milliseconds of work."""
 INLINE_BYTES = 32_768
@@ -126,7 +126,7 @@ async def read_request(services: Services, caller: Caller, body: bytes, request_
 
     If the client or the provider compacts the conversation in this request, Steno forwards the request unread, unless
     it exceeds the window: then Steno compacts it, so that the client can continue. If the request has signed thinking,
-    Steno reads but does not compact it: the provider may refuse the thinking after earlier compactions.
+    which the provider may refuse after earlier compactions, Steno reads the request without compacting it.
     """
     if SUMMARY_CALL in caller.headers:  # Sent by this Steno or by another Steno.
         return Unread(Reason(Code.SUMMARY_CALL), body)

@@ -41,7 +41,7 @@ LISTENER = "steno.listener"
 """Scope key: the `Listener` that received the request; missing if one listener serves callers and the operator."""
 Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
-"""Paths that only the operator's listener serves, if there is one."""
+"""Paths that only the operator's listener serves, if `server.admin` is set."""
 CALLERS = (b"/context", b"/mcp")
 """Prefixes of Steno's own paths that the operator's listener does not serve. It serves no provider paths either."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")

@@ -32,8 +32,8 @@ CACHE_BYTES = 128_000_000
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in the caches' tables."""
 MOST_AT_ONCE = 256
-"""Most entries that one `keep` pushes out, because all other threads wait for it, about a millisecond. The next `keep`
-pushes out more."""
+"""Most entries that one `keep` pushes out. This takes about a millisecond, and blocks all other threads. The next
+`keep` pushes out more."""
 
 # PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -100,7 +100,7 @@ class HistoryMap(Generic[V]):
 
 class TenantFacts(Generic[K, V]):
     """Facts that tenants learnt from a provider's answers, the latest for each tenant and key. A fact applies to its
-    tenant, and to all tenants if a second tenant has learnt the same.
+    tenant, and to all tenants if a second tenant has learnt the same fact.
 
     A client can falsify facts: an error may quote the request, and a prompt can be written so that Steno miscounts it.
     So facts expire, their number is bounded, and a tenant's new fact pushes out only facts of the same tenant.

@@ -1,8 +1,8 @@
 """Conversations: their rows, heads and pins, and lists of conversations and tenants.
 
 A head is the digest of the history of a conversation's request. Steno uses it to find the conversation of the next
-request. A pin is set by position. The next request with a message at that position binds the pin to its history, and
-from then on the pin applies to that history alone.
+request. A user pins a position. The next request with a message at that position binds the pin to its history, and from
+then on the pin applies to that history alone.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a database that worked before is away. A wrong password or a missing right also means that it is away."""
+    """Whether the error is an outage of a database that worked before. A wrong password and a missing right count."""
     return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
 
 

@@ -92,8 +92,8 @@ async def acquire_lease(
 
 
 async def is_busy(connection: AsyncConnection, claim: Claim, ttl_ms: int) -> bool:
-    """Whether a conflicting lease is live: a lease of the same conversation, or of a range with the same start that
-    ends in the claim's chain or at the claim's end."""
+    """Whether a conflicting lease is live: a lease of the same conversation, or of a range with the same start whose
+    end is a digest of the claim's chain or the claim's end."""
     # The database compares the ids, because it has them in their storable form.
     is_same = (leases.c.conversation_id == claim.conversation_id).label("is_same_conversation")
     rows = await connection.execute(select(leases.c.through_digest, is_same).where(_in_the_way(claim, ttl_ms)))

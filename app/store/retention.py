@@ -43,7 +43,7 @@ EVERY_SECONDS = 3_600.0
 PAUSE_SECONDS = 0.1
 ROWS = 500
 REMOVED_ROWS = 100
-"""Rows that retention deletes in one transaction. A conversation also has rows in other tables."""
+"""Conversations, or rows of another table, that retention deletes in one transaction."""
 TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 # Erasure follows the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}

@@ -185,7 +185,7 @@ def _migrate(connection: Connection, before: str, options: Upgrade) -> None:
 
 @asynccontextmanager
 async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
-    """Open one transaction. No other process migrates until it ends."""
+    """Open one transaction. No other process migrates until the transaction ends."""
     try:
         async with _only_process(database.address.path), database.migrating() as connection:
             if not database.is_sqlite:

@@ -110,7 +110,7 @@ class CompactionStore(Protocol):
 
 
 class Store:
-    """One database, SQLite or PostgreSQL. Create it in the event loop that uses it."""
+    """One SQLite or PostgreSQL database. A store belongs to the event loop in which it is created."""
 
     def __init__(
         self,
@@ -443,7 +443,7 @@ class Store:
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
     async def release_lease(self, held: Lease) -> bool:
-        """Delete a lease, and return whether it had been revoked. Waiting requests see its end at their next check."""
+        """Delete a lease, and return whether it had been revoked. Waiting requests continue after their next check."""
         return await self.task_change(leases.release_lease, held)
 
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:

@@ -46,11 +46,11 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
 
     tenant: str
     id: str = ""
-    """Id that grows with time, so that it orders records of one millisecond. Empty until the ledger sets it."""
+    """Id that grows with each record, to order records of one millisecond. Empty until the ledger sets it."""
     conversation_id: str
     """Empty for a request whose body Steno did not read."""
     request_id: str
-    """The same for all calls that Steno made for one client request."""
+    """Id of the client request, which all its calls share."""
     turn: int
     """Number of user messages in the request's history."""
     purpose: Purpose

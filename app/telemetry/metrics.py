@@ -2,7 +2,7 @@
 
 Every series exists from the start, so that rates are right from the first event on and no client can add series. If
 `PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, as for workers, each process writes its numbers to
-files in that folder. The worker that answers a scrape adds up all files, also those of workers that have died.
+files in that folder. The worker that answers a scrape adds up all files, including files of dead workers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Traces: spans by OpenTelemetry's conventions for generative AI, exported by OTLP over HTTP. Import this module only
-if traces are switched on: OpenTelemetry is an extra.
+if traces are switched on: OpenTelemetry is an optional dependency.
 
 The conventions are still in development, so their names are written here and not imported. The library reads the usual
 environment variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER` and so on). The tracer
