@@ -1,4 +1,4 @@
-"""Editing of answers on the way to the client: the code that all formats share. See `AnswerEditor`."""
+"""Editing of answers on the way to the client: the code shared by all formats. See `AnswerEditor`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,15 @@ from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event
 from app.formats.usage import Usage, says_window_full, usage_members, usage_of
 
 LARGEST_WHOLE = 16 << 20
-"""Most bytes of an unstreamed answer that Steno holds to edit it.
-
-The longest texts of today's models take 1 MB. An answer with a picture takes a few MB.
-"""
+"""Most bytes of an unstreamed answer that Steno holds to edit it. The longest texts of today's models take 1 MB, and an
+answer with a picture takes a few MB."""
 LONGEST_ERROR = 64 << 10
-"""Most bytes that Steno reads of a body with status 200 to find an error in place of a stream."""
+"""Most bytes of a body with status 200 that Steno reads to find an error in place of a stream."""
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 
 
 class ContextMembers(Struct, frozen=True):
-    """JSON members about the context, without braces, that Steno adds to an answer. All formats have the same ones."""
+    """JSON members about the context, without braces, that Steno adds to an answer in any format."""
 
     status: bytes = b""
     """Members for the beginning of a stream: `context_status`."""
@@ -54,7 +52,7 @@ class AnswerEditor:
     """Editor of one streamed or unstreamed answer to the client. It also records the usage, the end and errors.
 
     Unreadable bytes pass unchanged. `edit` takes the frames of a stream in order, one at a time, each with its final
-    blank line; the last frame may be incomplete. Each format defines its notable frames and edits them.
+    blank line. The last frame may be incomplete. Each format defines its notable frames and edits them.
     """
 
     SPEC: ClassVar[FormatSpec]
@@ -69,9 +67,9 @@ class AnswerEditor:
     early: EarlyFrames | None = None
     """Writer of Steno's frames before the provider's answer."""
     hides_usage: bool = False
-    """Whether to remove usage that Steno requested and the client did not, because many clients fail on it."""
+    """Whether to remove usage that only Steno requested: many clients fail on usage that they did not request."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
-    """Usage members as received. A stream may report usage twice; the later values count."""
+    """Usage members as received. If a stream reports usage twice, the later values count."""
     model: str = field(default="", init=False)
     tier: str = field(default="", init=False)
     searches: int = field(default=0, init=False)
@@ -83,7 +81,7 @@ class AnswerEditor:
     """Whether the answer has text or a call."""
     begun: bool = field(default=False, init=False)
     ended: bool = field(default=False, init=False)
-    """Whether the answer reported its end, or is unstreamed."""
+    """Whether the answer reported its end, or was a readable unstreamed answer."""
     failed: bool = field(default=False, init=False)
     error: bytes = field(default=b"", init=False)
 
@@ -99,12 +97,12 @@ class AnswerEditor:
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body that reports a provider's refusal after status 200 was sent. `now` is in Unix seconds."""
+        """Return the body that reports a provider's refusal after Steno sent status 200. `now`: Unix seconds."""
         return error_body(status, headers, body, now)
 
     @property
     def complete(self) -> bool:
-        """Whether the answer ended or failed. If not, a stream was cut off, or an unstreamed answer was unreadable."""
+        """Whether the answer ended or failed. If not, a stream was cut off, or an unstreamed answer is unreadable."""
         return self.ended or self.failed
 
     @property
@@ -129,7 +127,7 @@ class AnswerEditor:
         return self.early is not None and self.early.begins_answer
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Return the end of the frames that begin at `start` and need no edit."""
+        """Return the end of the frames from `start` on that need no edit."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)
@@ -160,7 +158,7 @@ class AnswerEditor:
             self.has_content = self.CONTENT.search(frames, start, stop) is not None
 
     def _take(self, said: RawObject) -> list[object]:
-        """Record usage, model, tier and end from a frame or an unstreamed answer. Return the finish reasons."""
+        """Record usage, model, service tier and limits from a frame or unstreamed answer. Return its finish reasons."""
         spec = self.SPEC
         held = {name: said.value(name) for name in said.members}
         usage, model, tier = usage_members(spec, held)
@@ -172,7 +170,7 @@ class AnswerEditor:
         return reasons
 
     def _edited(self, said: RawObject) -> bytes:
-        """Return a frame's data for the client; empty to drop the frame."""
+        """Return a frame's data for the client; empty if Steno drops the frame."""
         raise NotImplementedError
 
     def _fail(self, error: bytes) -> None:
@@ -185,7 +183,7 @@ class AnswerEditor:
         return self.failed_by(self.refusal(status, headers, body, now))
 
     def failed_by(self, envelope: bytes) -> bytes:
-        """Return the frames that report an error's body (`envelope`) and end the stream."""
+        """Return the frames that report the error body `envelope` and end the stream."""
         return event(envelope)
 
     async def as_stream(
@@ -193,7 +191,7 @@ class AnswerEditor:
     ) -> AsyncIterator[bytes]:
         """Yield the stream from a body with status 200. If the body is an error, yield frames that report the error.
 
-        `is_stream`: whether the content type is that of a stream. Raises `UpstreamUnreadable` for any other body.
+        `is_stream`: whether the content type is that of a stream. Raises `UpstreamUnreadable` if the body is neither.
         """
         start, begun = b"", False
         async for chunk in chunks:
@@ -216,7 +214,7 @@ class AnswerEditor:
 
 
 def object_in(said: RawObject, name: str) -> RawObject:
-    """Return a member that is an object; an empty object otherwise."""
+    """Return a member that is an object, or else an empty object."""
     try:
         return RawObject(said.raw(name) or b"{}")
     except Unreadable:

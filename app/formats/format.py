@@ -2,13 +2,13 @@
 
 A format is one conversation API: its paths, and its JSON for history, answers, streams and errors. It provides
 1. `WireRequest`: the client's bytes and the parsed members;
-2. `Message`: kind, texts, calls, results, and the slice of the client's bytes that it was read from;
+2. `Message`: kind, texts, calls and results of a message, and its slice of the client's bytes;
 3. `AnswerEditor`: edits an answer's bytes and reports usage, end and errors;
 4. `render`: turns a view into raw messages. Verbatim messages keep the client's bytes, so that provider caches match
    and unknown members survive.
 
-A format has no state, does no input or output, and imports no other format. `registry` lists all formats. The proxy
-finds a request's format by its path. A summary call uses a format that the upstream for summaries supports.
+A format has no state, does no I/O, and imports no other format. `registry` lists all formats. The proxy finds a
+request's format by its path. A summary call uses a format that the upstream for summaries supports.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from app.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 
 
 class _Named(Struct):
-    """A body's `model`; the decoder skips all other members."""
+    """The `model` of a body. The decoder skips all other members."""
 
     model: str = ""
 
@@ -63,13 +63,13 @@ class WireFormat:
     message: Callable[..., Draft]
     """Function that parses a raw message: see `Decode`."""
     render: Callable[..., list[bytes]]
-    """Function from a conversation and a view to the payload's raw messages in order. With `alternate` it joins user
-    messages that became adjacent, for providers that refuse two in a row."""
+    """Function that turns a conversation and a view into the payload's raw messages in order. With `alternate` it joins
+    user messages that became adjacent, for providers that refuse two in a row."""
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     token_rules: Callable[..., CountingRules] = rules_for
-    """Function from a model and its provider's host to the rules for counting a prompt."""
+    """Function that returns the rules for counting a prompt, by the model and its provider's host."""
     window_asked: Callable[[Headers], int | None] = lambda _: None
-    """Function that returns the context window in tokens that a request's headers ask for."""
+    """Function that returns the context window, in tokens, that the headers of a request ask for."""
     refuses_thinking: Callable[..., bool] = lambda *_, **__: False
     """Function that returns whether a refusal is about signed thinking. `changed`: Steno changed the history."""
 
@@ -85,15 +85,15 @@ class WireFormat:
     def read(
         self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None, target: bytes = b""
     ) -> WireRequest:
-        """Parse a body. Raises `Unreadable` for a body to forward unchanged, `InvalidRequest` for wrong options.
+        """Parse a body. Raises `Unreadable` for a body to forward unchanged, and `InvalidRequest` for wrong options.
 
-        With `beginnings` only the bytes after a cached prefix are parsed. All slow parsing happens here, so that the
+        With `beginnings` it parses only the bytes after a cached prefix. All slow parsing happens here, so that the
         caller can parse large bodies in a worker thread. `target` is the request's path with its query.
         """
         spec, kind = self.spec, self.request
         known = beginnings.find(body) if beginnings is not None else None
         start, marks = (known.stop, known.marks) if known is not None else (0, 0)
-        # Checked before decoding, because a decoded value takes many times the memory of its bytes.
+        # Checked before decoding, because decoded values take many times the memory of their bytes.
         if holds_more_values(body, bounds.values, start, marks):
             raise TooManyValues(f"It holds more than {bounds.values} values.")
         source = RawObject(body) if known is None else known.read_rest(body)
@@ -137,7 +137,7 @@ class WireFormat:
         )
 
     def model_in(self, body: bytes, target: bytes = b"") -> str:
-        """Return the model that the path (`target`) or the unparsed body of a request names; empty if unknown."""
+        """Return the model that a request names in its path (`target`) or its unparsed body; empty if unknown."""
         if self.spec.address is not None and (found := self.spec.address.match(target)):
             return unquote_to_bytes(found["model"][: 3 * LONGEST_MODEL]).decode("utf-8", "replace")[:LONGEST_MODEL]
         try:
@@ -147,7 +147,7 @@ class WireFormat:
         return model if len(model) <= LONGEST_MODEL else ""
 
     def alone(self, raw: bytes) -> bytes:
-        """Return a raw message as a JSON value: a member with instructions (key and value) gets braces."""
+        """Return a raw message as a JSON value: separate instructions, which are a key and a value, get braces."""
         return b"{%b}" % raw if self.spec.beside is not None and self.spec.beside.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:
@@ -159,7 +159,7 @@ class WireFormat:
             return alone
 
     def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
-        """Return a request body with these messages, instructions first, each in the form that `alone` returns."""
+        """Return a request body with these messages, instructions first. Each message has the form of `alone`."""
         history = self.request.history_of([*map(self.raw_of, messages)])
         return b'{"model":%b,%b}' % (msgspec.json.encode(model), history)
 

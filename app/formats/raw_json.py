@@ -1,10 +1,10 @@
 """Raw JSON: read and replace single values of a document while all other bytes stay unchanged.
 
-1. The decoder returns the values of an object as slices; Steno then finds the position of each value.
+1. The decoder returns the values of an object as slices. Steno then finds the position of each value.
 2. An object with a repeated key is unreadable, because parsers differ on which value counts.
-3. Before it decodes, Steno estimates the number of values by counting the bytes `,`, `[` and `{` (marks).
+3. Before decoding, Steno estimates the number of values by counting the bytes `,`, `[` and `{` (marks).
 4. A client that cuts a text inside an emoji sends half a surrogate pair, which the decoder refuses. Steno then decodes
-   a copy with U+FFFD in its place. That escape has the same length, so all positions are those of the original.
+   a copy with the escape of U+FFFD in its place. Both escapes have the same length, so all positions stay the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONE = re.compile(
 BLOCK = 65_536
 """Bytes processed in one step, during which other threads wait."""
 ESCAPE = 6
-"""Bytes by which searched blocks overlap: the length of an escape."""
+"""Bytes by which searched blocks overlap, because an escape has this length."""
 _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -43,7 +43,7 @@ def decoded(json: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T
 
 
 def replaced(json: bytes) -> bytes:
-    """Return JSON with U+FFFD in place of each lone surrogate; the same object if it has none."""
+    """Return JSON with U+FFFD in place of each lone surrogate. Return the same object if there is none."""
     blocks = range(0, len(json), BLOCK) if b"\\u" in json else ()
     if not any(_ANY.search(json, start, start + BLOCK + ESCAPE) for start in blocks):
         return json
@@ -68,14 +68,14 @@ _MARKS = b",[{"
 
 
 STATUS_MEMBERS = ("context_status", "context")
-"""Members that Steno adds to an answer; another Steno upstream may already have added them."""
+"""Members that Steno adds to an answer. If the upstream is another Steno, the answer may already have them."""
 
 
 class Unreadable(ValueError):
-    """Raised for bytes that Steno cannot read. They are forwarded unchanged."""
+    """Raised for bytes that Steno cannot read. Steno forwards such a body unchanged."""
 
     reason: ClassVar[Code] = Code.UNREADABLE
-    """Reason code in the answer and the log."""
+    """Code of the reason in the answer and the log."""
 
 
 class RepeatedKey(Unreadable):
@@ -154,7 +154,7 @@ class RawObject:
         return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
-        """Return the span of a member and one comma: the next one, or the previous one if no kept member follows."""
+        """Return the span of a member and one comma: the next, or the previous if no kept member follows."""
         names = list(self.members)
         index = names.index(name)
         following = [n for n in names[index + 1 :] if n not in removed]
@@ -174,7 +174,7 @@ def _members(text: bytes) -> dict[str, Member]:
     if len(values) > MOST_MEMBERS:
         raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
     members, position = dict[str, Member](), text.index(b"{") + 1
-    # The decoder keeps the last value of a repeated key. Its bytes differ from these, or some are left at the end.
+    # Of a repeated key, the decoder keeps only the last value: bytes here then differ, or are left at the end.
     for name, value in values.items():
         key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
         if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
@@ -188,7 +188,7 @@ def _members(text: bytes) -> dict[str, Member]:
 
 
 class LengthenedObject(RawObject):
-    """An object with an array that begins with known elements, which are not parsed again."""
+    """Object with an array that begins with known elements. Steno does not parse these elements again."""
 
     def __init__(self, text: bytes, start: int, stop: int, known: Sequence[bytes]) -> None:
         """`known` are the elements between the indexes `start` and `stop`. Raises `Unreadable`."""
@@ -210,8 +210,8 @@ class LengthenedObject(RawObject):
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
     """Return whether JSON has more than `most` values, without decoding it. An empty object or list counts twice.
 
-    Steno counts the marks: first all of them; if these are too many, only the marks outside of strings. For bytes
-    that are no JSON the result is arbitrary. `counted` is the known number of marks before `start`.
+    Steno first counts all marks. If these are too many, it counts only the marks outside of strings. For bytes that are
+    no JSON the result is arbitrary. `counted` is the known number of marks before `start`.
     """
     if len(body) <= 2 * most:  # JSON has at most about one value in two bytes.
         return False
@@ -233,7 +233,7 @@ def _holds_more_outside_strings(body: bytes, most: int) -> bool:
     left = b""
     for start in range(0, len(body), BLOCK):
         block = left + body[start : start + BLOCK]
-        # After removing escapes, each quote begins or ends a string. An odd backslash at the end goes to the next one.
+        # Without escapes, each quote begins or ends a string. An odd backslash at the end goes to the next block.
         held = block.rstrip(b"\\")
         left = b"\\" * ((len(block) - len(held)) % 2)
         pieces = held.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
@@ -265,8 +265,8 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
 
 
 def decoded_value(raw: bytes) -> object:
-    """Decode JSON. Raises `Unreadable`. A key of more than `LONGEST_KEY` characters is unreadable at any depth, because
-    work on it would block all requests."""
+    """Decode JSON. Raises `Unreadable`, also for a key of more than `LONGEST_KEY` characters at any depth, because work
+    on such a key would block all requests."""
     try:
         value = decoded(raw, _decode_any)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -300,7 +300,7 @@ def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] 
 
 
 class Where(NamedTuple):
-    """A step of a path that selects objects whose `member` has one of these values."""
+    """Step of a path that selects objects whose `member` has one of these values."""
 
     member: str
     values: Container[object]
@@ -310,7 +310,7 @@ Path = tuple[str | Where, ...]
 
 
 def values_at(held: object, path: Path) -> Iterator[Any]:
-    """Yield the values at a path of members; a list on the way contributes the values of each element."""
+    """Yield the values at a path of members. For a list on the path, yield the values of each element."""
     if not path:
         yield held
     elif isinstance(held, list):

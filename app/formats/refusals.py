@@ -1,16 +1,16 @@
 """Refusals: classify a provider's error, and recognise numbers that the error quotes from the request.
 
-1. Overflow (`classify`): the prompt is too large. Vetoes exclude similar errors; then a structured code decides, or a
-   sentence that names an input, an excess, and a measure of tokens or context.
-2. Shape (`refused_shape`): the order or the form of messages is wrong, which Steno may have caused by changing the
-   history. Errors about signed thinking or sizes do not count.
+1. Overflow (`classify`): the prompt is too large. Steno first excludes similar errors (vetoes). Then a structured code
+   decides, or a sentence that names an input, an excess, and a measure of tokens or context.
+2. Shape (`refused_shape`): the order or the form of messages is wrong, maybe because Steno changed the history. Errors
+   about signed thinking or sizes do not count.
 3. Missing path (`says_no_such_path`): the path is unknown, rather than a resource that the path names.
-4. Echo (`echoes`): a number in an error may be a quotation from the request. Numbers are compared by their digits, and
-   by the words next to them, because the error may have changed the number.
-5. Retry (`is_repeatable`, `named_pause`): whether and when the same request may be sent again.
+4. Echo (`echoes`): a number in an error may be a quotation from the request. Steno looks for the number's digits and
+   for the words next to the number, because the error may have changed the number.
+5. Retry (`is_repeatable`, `named_pause`): whether and when a client may send the same request again.
 6. Relay (`provider_error`): the error object at the end of a stream that has begun.
 
-The wordings are in `refusals.toml`; increase `PATTERNS` with every change of the wordings for overflow.
+The wordings are in `refusals.toml`. Increase `PATTERNS` with every change of the wordings for overflow.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from app.tokens.usage import MOST_TOKENS
 
 PATTERNS = 4
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
-"""Statuses of refusals of a too large prompt; some servers fail with 500 or more."""
+"""Statuses of refusals of a prompt that is too large. Some servers answer with 500 or more."""
 SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
-"""Statuses of refused shapes: llama.cpp answers 500 if a chat template refuses the order; proxies change the status."""
+"""Statuses of refused shapes. llama.cpp answers 500 if a chat template refuses the order. Proxies change statuses."""
 MISSING_PATH_STATUSES = frozenset({404, 405, 501})
 _REASONLESS_STATUSES = frozenset({400, 413})
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
-"""Statuses in a body that exclude an overflow, whatever the HTTP status."""
+"""Statuses in an error body that exclude an overflow, whatever the HTTP status is."""
 _STATUSES = {
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
@@ -49,9 +49,9 @@ _STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Statuses for error codes in streams that began with status 200."""
+"""Status for each error code in a stream that began with status 200."""
 CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
-"""Words of answers that ended at a length limit; Steno does not parse answers without these."""
+"""Words in answers that ended at a length limit. Steno does not parse an answer without one of them."""
 
 _WORDINGS = read_wordings(__package__, "refusals.toml")
 _MEMBERS = _WORDINGS["body"]
@@ -64,10 +64,10 @@ _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(bytes?\b|[km]i?b\b)")
 _UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
 DEEPEST, _DEEPEST_BODY = 4, 8
-"""Greatest depth that is read: of JSON inside of strings, and of objects in a body."""
+"""Greatest depth that Steno reads: of JSON inside of strings, and of objects in a body."""
 LONGEST_TEXT = 20_000
 _LONGEST_CODE, _LONGEST_SHAPE, _LONGEST_PATH = 100, 8_000, 1_000
-"""Most characters that are read: of a code, of a refusal of a shape, of the message about a missing path."""
+"""Most characters that Steno reads: of a code, of a refusal of a shape, of a message about a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -85,7 +85,7 @@ def decoded_body(body: bytes) -> object:
 def classify(status: int, body: object, *, first_frame: bool = False) -> Overflow | None:
     """Return the overflow that an answer reports; None if there is none.
 
-    `body` is from `decoded_body`. `first_frame`: it is the first data frame of a stream that began with status 200.
+    `body` is from `decoded_body`. `first_frame`: the body is the first data frame of a stream with status 200.
     """
     if first_frame:
         if not _is_error_frame(body):
@@ -100,7 +100,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     bucket = _BUCKET.search(text) if _PER_TIME.search(text) else None  # Tokens per minute, hour or day.
     if bucket is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
         limit, requested = (int(bucket[1]), int(bucket[2])) if bucket else (0, 0)
-        # A request within the limit only has to wait.
+        # A request within the limit succeeds after a wait.
         return Overflow("request_too_large", limit, None, requested) if requested > limit >= MIN_LIMIT else None
     codes = " ".join(said.codes)
     is_too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
@@ -127,7 +127,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
 
 
 def status_named(body: object) -> int | None:
-    """Return the status of an error frame by its number or code; None if it has neither."""
+    """Return the status of an error frame, from its number or its code; None without both."""
     said = _said(body)
     return said.status or next((_STATUSES[code] for code in said.codes if code in _STATUSES), None)
 
@@ -158,7 +158,7 @@ def _is_error_frame(body: object) -> bool:
 
 
 def _said(body: object, depth: int = 0) -> _Said:
-    """Parse an error: its innermost message, and the codes and numbers of all levels."""
+    """Parse an error: the innermost message, and the codes and numbers of all levels."""
     if isinstance(body, str):
         return _in_string(body[:LONGEST_TEXT], depth)
     if isinstance(body, list) and body and depth <= _DEEPEST_BODY:
@@ -186,8 +186,8 @@ def _said(body: object, depth: int = 0) -> _Said:
 
 
 def _inner(body: Mapping[str, Any], metadata: Mapping[str, Any], depth: int) -> _Said:
-    """Parse the first member that has a message. A router quotes its provider in `metadata.raw`."""
-    # An `error` object comes before other members, a text in it does not.
+    """Parse the first member that has a message. A router quotes its provider's error in `metadata.raw`."""
+    # An `error` that is an object comes before other members; an `error` that is a text does not.
     keys = sorted(_MEMBERS["messages"], key=lambda key: key != "error" or not isinstance(body.get(key), Mapping))
     around = (object_of(body.get(key)) for key in _MEMBERS["around"])
     held = (as_text(metadata.get("raw")), *map(body.get, keys), *around)
@@ -196,7 +196,7 @@ def _inner(body: Mapping[str, Any], metadata: Mapping[str, Any], depth: int) -> 
 
 
 def _in_string(text: str, depth: int) -> _Said:
-    """Parse JSON inside a string; if there is none, the string is the message."""
+    """Parse JSON inside a string. Without JSON, the string is the message."""
     starts, end = [at for at in (text.find("{"), text.find("[")) if at >= 0], max(text.rfind("}"), text.rfind("]"))
     if starts and depth < DEEPEST:
         try:
@@ -216,7 +216,7 @@ def _plain(message: str) -> str:
 
 
 def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | None:
-    """Return an overflow if the error says that the body has too many bytes. Its limit is the lowest size named."""
+    """Return an overflow if the error says that the body has too many bytes. Its limit is the lowest named size."""
     is_vetoed = _says("veto_words", text) or _says("veto_codes", codes)
     if is_vetoed or not (_says("payload", text) or _says("payload", codes)):
         return None
@@ -237,10 +237,10 @@ def _speaks_of_overflow(text: str) -> bool:
 
 
 def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
-    """Return an overflow with the numbers from the error; a number whose meaning is unclear is None."""
+    """Return an overflow with the numbers from the error. A number with an unclear meaning is None."""
 
     def number(name: str, other_than: int | None = None) -> int | None:
-        """Return the first number of this kind, except `other_than`, which has another meaning."""
+        """Return the first number of this kind. Skip `other_than`, which has another meaning."""
         beside = (fields[field] for field in _MEMBERS.get(name, ()) if 0 < fields.get(field, 0) <= MOST_TOKENS)
         if (told := next(beside, None)) is not None:
             return told
@@ -262,7 +262,7 @@ def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
 def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str | None:
     """Return the provider's words about a wrong shape; None for any other refusal.
 
-    `first_frame`: the error is the first frame of a stream that began with status 200.
+    `first_frame`: the error is the first frame of a stream with status 200.
     """
     if status not in SHAPE_STATUSES and not first_frame:
         return None
@@ -279,7 +279,7 @@ def demands_alternation(said: str) -> bool:
 
 
 def says_no_such_path(status: int, body: bytes) -> bool:
-    """Return whether the provider lacks the path. `body` may be cut off if it is no JSON."""
+    """Return whether the provider does not have the path. If `body` is no JSON, it may be cut off."""
     if status not in MISSING_PATH_STATUSES:
         return False
     content = decoded_body(body)
@@ -294,11 +294,11 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Words compared on each side of a number. If the request has them next to a digit, the number counts as quoted."""
+"""Number of words compared on each side of a number. If the request has them next to a digit, it has the number."""
 MOST_PLACES = 8
-"""Most occurrences of a number in an error; a number with more occurrences counts as quoted."""
+"""Most occurrences of a number in an error. A number with more occurrences counts as quoted."""
 PIECE = 65_536
-"""Characters of a request that are searched in one step, because a search blocks all other requests."""
+"""Characters of a request that are searched in one step. Each step blocks all other requests."""
 LONGEST_FOUND = 1_000
 """Characters by which two pieces overlap."""
 LONGEST_COMPARED = 1 << 20
@@ -312,7 +312,7 @@ _BESIDE = r"[\W_]{1,20}"
 
 
 def echoed_in(error: str, number: int, body: bytes) -> bool:
-    """Return whether an error may quote this number from the request; True if unknown."""
+    """Return whether an error may quote this number from the request. Return True if unknown."""
     if len(body) > LONGEST_COMPARED:
         return True
     try:
@@ -330,7 +330,7 @@ def echoes(error: str, number: int, request: str) -> bool:
     digits = "[^0-9a-z]{0,3}".join(str(number))
     patterns = [re.compile(pattern) for pattern in (rf"(?<![0-9])0*{digits}(?![0-9])", *beside)]
     text = _comparable(request)
-    # The pieces overlap. A number cut in two may match by mistake; it then counts as a quotation.
+    # The pieces overlap. A number that is cut in two may match by mistake, and then counts as quoted.
     pieces = (text[start : start + PIECE + LONGEST_FOUND] for start in range(0, len(text), PIECE))
     return any(pattern.search(piece) for piece in pieces for pattern in patterns)
 
@@ -343,7 +343,7 @@ def _comparable(text: str) -> str:
 
 
 def _beside(error: str, number: int) -> Iterator[str]:
-    """Yield patterns: the words before or after each occurrence of the number, next to any digit."""
+    """Yield patterns for the words before or after each occurrence of the number, next to any digit."""
     words = _WORD.findall(_SEPARATOR.sub("", error))
     for place, word in enumerate(words):
         if not word.isdecimal() or word.lstrip("0") != str(number):
@@ -363,7 +363,7 @@ LONGEST_PAUSE = 31_536_000.0
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether an SDK would retry the request. The provider's `x-should-retry` decides if present."""
+    """Return whether an SDK would retry the request. The provider's header `x-should-retry` has precedence."""
     asked = dict(headers).get(b"x-should-retry")
     if asked in (b"true", b"false"):
         return asked == b"true"
@@ -385,7 +385,7 @@ def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | N
 
 
 CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exceeded"}
-"""OpenAI's error codes; for other statuses the code is the status's name."""
+"""OpenAI's error codes by status. For any other status, the code is the name of the status."""
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 REQUEST_ID = (b"x-request-id", b"request-id", b"apim-request-id")
 """Headers with a provider's request id; the first one present counts."""
@@ -399,7 +399,7 @@ def error_body(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes,
 def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> dict[str, Any]:
     """Return the members of an error for the client: the provider's members, the status, the request id, the pause.
 
-    Steno fills in OpenAI's four members (message, type, param, code) if they are missing. `now` is in Unix seconds.
+    Steno adds OpenAI's four members (message, type, param, code) if they are missing. `now` is in Unix seconds.
     """
     headers = list(headers)
     values = dict(headers)
@@ -423,7 +423,7 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
-    """Return the members of the provider's error; at most message, type, param and code without an `error` object."""
+    """Return the members of the provider's `error` object, or, without it, at most message, type, param and code."""
     value = decoded_body(body)
     value = value[0] if isinstance(value, list) and value else value  # Google's errors.
     if isinstance(value, dict) and isinstance(error := value.get("error"), dict):

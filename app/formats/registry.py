@@ -114,8 +114,7 @@ def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> lis
     """Return the headers with an upstream's API key: `x-goog-api-key` for Google, `x-api-key` for an upstream that has
     Messages only, otherwise a bearer token.
 
-    A gateway with Messages and other formats gets `x-api-key` and the token at a Messages path, as it may read only
-    one.
+    At a Messages path, a gateway with several formats gets `x-api-key` and the token, because it may read only one.
     """
     if keeps_version(speaks, target):
         return [(b"x-goog-api-key", key)]

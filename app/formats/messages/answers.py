@@ -1,7 +1,7 @@
 """Answers in Messages: add Steno's members on the way to the client.
 
 In a stream `message_start` gets `context_status`, and `message_delta` gets all members. Other frames keep their bytes.
-If Steno's own `message_start` began the answer, the provider's is removed, and its usage moves to `message_delta`.
+If Steno's own `message_start` began the answer, Steno removes the provider's, and moves its usage to `message_delta`.
 
 An unstreamed answer gets all members at its end.
 """
@@ -43,7 +43,7 @@ class MessageEditor(AnswerEditor):
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Return the body with Steno's error code as `code`, because it is more precise than the type."""
+        """Return the body with Steno's error code as `code`, which is more precise than the type."""
         members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
         return _envelope(members if error.param is None else {**members, "param": error.param})
 
@@ -51,7 +51,7 @@ class MessageEditor(AnswerEditor):
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
         """Return the body with the provider's message unchanged, because clients react to its words."""
         members = provider_error(status, headers, body, now)
-        # `provider_error` fills in a missing type in OpenAI's wording.
+        # `provider_error` fills in a missing type with one of OpenAI's types.
         given = b'"type"' in body
         left = {name: value for name, value in members.items() if value is not None}
         return _envelope(left if given else {**left, "type": type_of(status)})
@@ -92,7 +92,7 @@ class MessageEditor(AnswerEditor):
         return RawObject(edited).with_status(self.context.report) if self.context.report else edited
 
     def _with_prompt(self, given: RawObject) -> bytes:
-        """Add to the frame's usage the prompt tokens from the provider's `message_start`, if missing."""
+        """Add the prompt tokens of the provider's `message_start` to the frame's usage, if missing there."""
         usage = object_in(given, "usage")
         known = (name for name in PROMPT_PARTS if name in self.usage_said and name not in usage)
         missing = joined_members({name: msgspec.json.encode(self.usage_said[name]) for name in known})

@@ -1,7 +1,7 @@
 """Requests of Messages, token costs of Claude, and the `WireFormat`.
 
 Claude's costs follow Anthropic's documentation as far as possible. Other models cost the same in every format. The
-constants are in Claude's own tokens; an estimate is in tokens of o200k_base, which calibration converts to Claude's.
+constants are in Claude's own tokens. An estimate is in tokens of o200k_base; calibration converts it to Claude's.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
-"""Beginnings of the last text in a request with which a client compacts its history itself."""
+"""Beginnings of the last text in a request with which a client itself compacts its history."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
-"""Member of `thinking` that controls blocks signed over another prompt. Refusals of such blocks name it."""
+"""Member of `thinking` for blocks that were signed over another prompt. Refusals of such blocks name this member."""
 _THINKING_REFUSED = re.compile(
     rb"(?:signature|data). in .(?:redacted_)?thinking. block"
     rb"|blocks in the latest assistant message cannot be modified"
@@ -54,7 +54,7 @@ _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 class MessagesRequest(WireRequest, frozen=True):
     """A request of Messages.
 
-    Its raw messages begin with the value of `system`, if any; a history that the provider compacted is one raw message.
+    The value of `system`, if any, is its first raw message. A history that the provider compacted is one raw message.
     """
 
     SPEC = SPEC
@@ -106,7 +106,7 @@ class MessagesRequest(WireRequest, frozen=True):
 
 
 def window_asked(headers: Headers) -> int | None:
-    """Return the window in tokens that a beta header requests, such as `context-1m-2025-08-07`."""
+    """Return the window in tokens that a beta header asks for, such as `context-1m-2025-08-07`."""
     betas = (value for name, value in headers if name == BETAS)
     found = next((found for value in betas if (found := _WINDOW.search(value))), None)
     return int(found[1]) * 1_000_000 if found else None
@@ -114,7 +114,7 @@ def window_asked(headers: Headers) -> int | None:
 
 def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Join the messages up to the provider's last compaction into one, because the provider reads no earlier message.
-    A next message with tool results is joined, too."""
+    If the next message has tool results, join it, too."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
     last = next((i for i in marked if holds_compaction(decoded_object(elements[i]))), None)
     if last is None:
@@ -134,7 +134,7 @@ def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     if source.raw("thread") not in (None, b"null"):
         return Reason(Code.SERVER_STATE)
-    # Compaction at once or from a threshold on; clearing of results or thinking does not count.
+    # Compaction at once or from a threshold on. Edits that clear results or thinking do not count.
     edits = (str(edit.get("type")).startswith("compact_") for edit in edits_in(source))
     if object_of(source.value("compaction")).get("type") == "summarize" or any(edits):
         return Reason(Code.NATIVE_COMPACTION)
@@ -147,7 +147,7 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 def refuses_thinking(refusal: bytes, request: WireRequest, *, changed: bool) -> bool:
     """Return whether a refusal is about signed thinking. If Steno `changed` the history, any complaint about thinking
-    counts. False if the client sets `block_binding` itself."""
+    counts. Return False if the client sets `block_binding` itself."""
     if BINDING_MEMBER.decode() in object_of(request.source.value("thinking")):
         return False
     return BINDING_MEMBER in refusal or (changed and _THINKING_REFUSED.search(refusal) is not None)
@@ -164,15 +164,15 @@ CALL, RESULT = 30, 18
 SCHEMA = 150
 FILE = 25
 PAGE = 1_570
-"""Most tokens of a page's picture."""
+"""Most tokens of the picture of a page."""
 POINTS = 4.0
-"""Pixels for each square point of a page, which is drawn at twice its width and height."""
+"""Pixels for each square point of a page. The provider draws a page at twice its width and height."""
 UNKNOWN_FILE = 1_600
-"""Tokens of an unreadable file, as for one page."""
+"""Tokens of an unreadable file, about those of one page."""
 PIXELS = 750
-"""Pixels of a picture for each token."""
+"""Pixels of a picture per token."""
 ENCRYPTED = Encrypted(250, 4.9)
-"""Cost of thinking by the length of its signature, which has a fixed part and grows with the thinking."""
+"""Cost of thinking by the length of its signature: a fixed part, and a part that grows with the thinking."""
 
 _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("opus-5", 286, 406),
@@ -184,9 +184,9 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Part of a model's name, and tokens before its tools without and with a forced call. Exceptions to the table below."""
+"""Exceptions to the table below: part of a model's name, and tokens before its tools without and with a forced call."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""First version of models, and their tokens before the tools without and with a forced call. Newest version first."""
+"""First version of models, and their tokens before the tools without and with a forced call, the newest first."""
 
 
 @lru_cache(maxsize=1_024)
@@ -209,7 +209,7 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         schema_extra=own(SCHEMA),
         declares_apart=True,
         one_by_one=OneByOne(own(preamble), own(must_call), own(CALL), own(RESULT)),
-        # Up to Opus 4.1 and up to 4.5 of smaller models, the prompt has no thinking of earlier turns.
+        # Opus up to 4.1 and smaller models up to 4.5 do not read the thinking of earlier turns.
         drops_reasoning=version < ((4, 5) if "opus" in model.lower() else (4, 6)),
         encrypted=replace(ENCRYPTED, per_token=ENCRYPTED.per_token * ratio),
         files=Pages(own(PAGE), POINTS / (PIXELS * ratio), own(FILE), own(UNKNOWN_FILE)),

@@ -1,15 +1,15 @@
 """Messages of Anthropic's format: read a message, write its canonical bytes, and render a view as messages.
 
-A raw message is the value of `system` (a text or a list of blocks), one object of `messages`, or all objects of
-`messages` up to the provider's own compaction as one: the provider ignores everything before that.
+A raw message is the value of `system` (a text or a list of blocks) or an object of `messages`. If the provider has
+compacted the history, all objects up to its compaction are one raw message. The provider ignores earlier objects.
 
 In a rendered view verbatim messages keep their bytes.
 1. Instructions in the history may stand only between a user's and an assistant's message, or last. If their neighbours
-   are gone, Steno moves them to the next such position. Expired instructions (`clear_at`) never move: those of
-   earlier turns are dropped; those of the current turn stay because its thinking may be signed over them.
+   are gone, Steno moves them to the next such position. Steno never moves expired instructions (`clear_at`): it drops
+   those of earlier turns, and keeps those of the current turn, because its thinking may be signed over them.
 2. A history must begin with a user's message.
-3. Cache breakpoints stay on their blocks; a summary gets the last breakpoint of the messages that it replaces. Steno
-   adds none here. Carried and pinned messages lose theirs: a one-hour breakpoint may not follow a five-minute one.
+3. Cache breakpoints stay on their blocks. A summary gets the last breakpoint of the messages that it replaces. Carried
+   and pinned messages lose their breakpoints, because a one-hour breakpoint may not follow a five-minute one.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from app.formats.spec import MESSAGES as SPEC
 Json = Mapping[str, Any]
 MARK = CACHE_CONTROL
 SEALED = frozenset({"thinking", "redacted_thinking"})
-"""Types of blocks that sign everything before them: they must stay unchanged and in place, or be left out."""
+"""Types of blocks that sign everything before them. Steno sends them unchanged and in place, or drops them."""
 SERVER_USES = frozenset({"server_tool_use", "mcp_tool_use"})
-"""Types of calls that the provider runs itself; the assistant's messages contain their results too."""
+"""Types of calls that the provider runs itself. The assistant's messages also contain their results."""
 _RESULT = "tool_result"
 _SERVER_RESULT = "_tool_result"
 _READ = frozenset({"text", "title", "url", "stdout", "stderr", "content"})
-"""Members of provider-run tools' results that the model reads, at any depth."""
+"""Members that the model reads, at any depth, in the results of tools that the provider runs."""
 
 
 def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
@@ -89,12 +89,12 @@ def is_server_result(block: Json) -> bool:
 
 
 def is_compaction(block: Json) -> bool:
-    """Return whether a block is the provider's own summary; a failed summary is empty and does not count."""
+    """Return whether a block is the provider's own summary. An empty block does not count: the summary failed."""
     return block.get("type") == "compaction" and bool(block.get("content") or block.get("encrypted_content"))
 
 
 def texts_in(message: dict[str, Any]) -> Iterator[Place]:
-    """Yield the texts of a message in order, each as its object and key."""
+    """Yield the texts of a message in order, each as its object and the key in the object."""
     if isinstance(message.get("content"), str):
         yield message, "content"
     else:
@@ -133,7 +133,7 @@ def _texts_in_result(value: object) -> Iterator[Place]:
 
 FILES = frozenset({"document", "container_upload"})
 READ = SEALED | SERVER_USES | {"text", "tool_use", "search_result", "compaction", "fallback", "mcp_tool_listing"}
-"""Types of blocks that are no media."""
+"""Types of blocks that are not media."""
 
 
 def media_in(content: object) -> Iterator[Media]:
@@ -182,7 +182,7 @@ BREAKPOINTS = Breakpoints(
 
 
 _PASSED_ON = ("document", "search_result")
-"""Types of blocks that a tool may return in addition to its result."""
+"""Types of blocks that may come from a tool, in addition to its result."""
 
 
 def is_beside(raw: bytes) -> bool:
@@ -191,7 +191,7 @@ def is_beside(raw: bytes) -> bool:
 
 
 def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-    """Parse a raw message. Raises `Unreadable` if it is none."""
+    """Parse a raw message. Raises `Unreadable`."""
     if is_beside(raw):
         messages = decoded_messages(b'{"role":"system","content":%b}' % raw)
     else:
@@ -244,7 +244,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         sealed=expires or (bool(blocks) and all(map(is_sealed, blocks))),
         expires=expires,
         signed_thinking=any(block.get("type") in SEALED for block in blocks),
-        # The turn was paused: the assistant's next message begins with the result of the provider's tool.
+        # Such a turn was paused: the assistant's next message begins with the result of the provider's tool.
         bound=any(block.get("id") not in returned for block in served),
     )
 
@@ -262,7 +262,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Return for each text the index of its tool result, or -1; empty if all texts belong to the first result."""
+    """Return the index of each text's tool result, or -1; empty if all texts belong to the first result."""
     owners = list[int]()
     results = count()
     for block in blocks:
@@ -277,7 +277,7 @@ def _failed(blocks: Sequence[Json]) -> tuple[int, ...]:
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
-    """Return the indexes of the texts that are in no text block, such as those of results and documents."""
+    """Return the indexes of texts outside of text blocks, such as texts of results and documents."""
     own = {id(block) for block in blocks if block.get("type") == "text"}
     if len(own) == len(blocks):
         return ()
@@ -285,8 +285,8 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
-    """Return one message for a history that the provider compacted. Its kind is that of instructions, which Steno never
-    moves or cuts. Its texts begin with the last compaction."""
+    """Return one message for a history that the provider compacted. Its kind is that of instructions, because Steno
+    never moves or cuts those. Its texts begin with the last compaction."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))
@@ -325,9 +325,9 @@ def _thoughts(blocks: Sequence[Json]) -> list[str]:
 
 
 def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    """Return the canonical form of a message: a text equals one text block; null and empty equal missing.
+    """Return the canonical form of a message: a text equals one text block. Null and empty members equal missing ones.
 
-    Thinking and cache breakpoints are left out, because clients drop or move them between turns. Unknown keys count.
+    It has no thinking and no cache breakpoints, because clients drop or move them between turns. Unknown keys count.
     `ignore` removes volatile text, such as a date that a client injects.
     """
     content = [
@@ -358,8 +358,8 @@ def _canonical_inner(block: object, ignore: Sequence[re.Pattern[str]]) -> object
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order.
 
-    `alternate` joins adjacent user messages, tool results first, for a provider that refuses two in a row; neighbours
-    in the client's own history stay separate.
+    `alternate` joins adjacent user messages, for a provider that refuses two in a row; tool results come first in the
+    joined message. Messages that are adjacent in the client's own history stay separate.
     """
     instructions = [message.raw for message in conversation.instructions]
     messages = conversation.transcript.messages
@@ -460,8 +460,8 @@ _PARTS = Parts(texts_in_block, _without_media, _without_empty)
 
 
 def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:
-    """Move instructions at a refused position to the next accepted one, or drop them if they are `expired`. `begun` is
-    the role before the first entry."""
+    """Move instructions from a refused position to the next accepted position, or drop them if they are `expired`.
+    `begun`: role before the first entry."""
     placed: list[Placed] = []
     waiting: list[Placed] = []
     turn = begun

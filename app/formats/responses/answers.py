@@ -1,8 +1,8 @@
 """Answers in Responses: add Steno's members on the way to the client.
 
 The first frame of a stream gets `context_status`, and the frame that ends the response gets all members. Other frames
-keep their bytes. A provider opens its stream before it checks the prompt. So the frames before the first item are no
-answer yet, and an error after them is a refusal.
+keep their bytes. A provider opens its stream before it checks the prompt. So an answer begins with its first item, and
+an error before the first item is a refusal.
 
 Sequence numbers must ascend, and a stream has one response id. If Steno began the stream, every later frame gets the
 next number and Steno's id. If Steno ends a provider's stream with an error, the error continues its numbers and its id.
@@ -37,7 +37,7 @@ UNSAID: dict[str, Any] = {
 }
 """Members that client SDKs require in every response."""
 FAILED = "server_error"
-"""Code of an error that has no code."""
+"""Code for an error without a code."""
 
 
 def new_id() -> str:
@@ -58,7 +58,7 @@ def frame(type_: str, number: int, members: Mapping[str, Any]) -> bytes:
 class CompactionEvents(EarlyFrames):
     model: str
     id: str = field(default_factory=new_id)
-    """Id of the response that Steno begins; the editor writes it into all later frames."""
+    """Id of the response that Steno begins. The editor writes this id into all later frames."""
     number: int = 0
     outcome: bytes = b""
     """JSON member with the compaction's result, for the provider's first frame."""
@@ -79,7 +79,7 @@ class CompactionEvents(EarlyFrames):
 
 BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 COUNTLESS = frozenset({*BEGINNINGS, "keepalive", "ping"})
-"""Types of frames that are no part of an answer."""
+"""Types of frames that are not part of an answer."""
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _NUMBER = re.compile(rb'"sequence_number"\s*+:\s*+([0-9]{1,9})')
 _LAST_NUMBER = b'"sequence_number"'
@@ -107,13 +107,13 @@ class ResponsesEditor(AnswerEditor):
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        """Return a writer of comments for `chunk`, and for `start` if the provider stores the answer under its id."""
+        """Return a writer. It writes comments for `chunk`, and for `start` if the provider stores the answer."""
         quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
         return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
 
     def failed_by(self, envelope: bytes) -> bytes:
-        """Return an `error` frame, with flat and nested members because clients read either, and a `response.failed`
-        frame, which is all that some clients show."""
+        """Return an `error` frame and a `response.failed` frame. Some clients show only the second. The `error` frame
+        has flat and nested members, because clients read either."""
         error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
         flat = {name: error.get(name) for name in ("code", "message", "param")}
         cause = {"code": error.get("code") or FAILED, "message": flat["message"]}
@@ -171,7 +171,7 @@ class ResponsesEditor(AnswerEditor):
         return super(ResponsesEditor, self)._take(said)
 
     def _in_place(self, said: RawObject) -> dict[str, bytes]:
-        """Track number and id; return the members to replace so that the frame continues Steno's stream."""
+        """Track number and id of a frame. Return the members to replace, so that the frame continues Steno's stream."""
         replaced: dict[str, bytes] = {}
         if isinstance(number := said.value("sequence_number"), int):
             if self.continues and number != self._next:

@@ -1,14 +1,14 @@
 """Requests, items and token costs of Responses.
 
-An item has a type. A message also has a role. A call and its output are separate items with the same id, of nine types
-each. A call of a provider's own tool is one item with its result. A reasoning item must stay unchanged and before the
-next item. The provider makes `compaction` items: the model reads no item before one.
+An item has a type. A message also has a role. A call and its output are separate items with the same id; there are nine
+types of each. A call of a provider's own tool is one item with its result. A reasoning item must stay unchanged and
+before the next item. The provider makes `compaction` items: the model reads no item before such an item.
 
 The history is `input`, a text or items. Two raw messages are no items: the `instructions` member with its key, and an
-input that is a text. Requests whose history the provider stores or shall compact are forwarded unchanged.
+input that is a text. Steno forwards a request unchanged if the provider stores or is to compact its history.
 
-OpenAI's models see tools, calls and schemas in another form than in Chat Completions. Grok has other costs, too.
-Costs are from prompts whose size the providers reported (docs/estimates.md).
+OpenAI's models see tools, calls and schemas in another form than in Chat Completions, so their costs differ, and so do
+Grok's. Costs are from prompts whose size the providers reported (docs/estimates.md).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
 
 
 def type_of(item: Json) -> str:
-    """Return the type of an item; a message and a reference by id may lack it. Raises `Unreadable` if unknown."""
+    """Return the type of an item. Messages and references by id may lack it. Raises `Unreadable` if unknown."""
     type_ = item.get("type")
     if isinstance(type_, str):
         return type_
@@ -118,7 +118,7 @@ def texts_of(item: Json) -> tuple[str, ...]:
 
 
 def _holder(type_: str) -> str:
-    """Return the name of the member that has the text or the parts of a message or a result."""
+    """Return the name of the member with the text or the parts of a message or a result."""
     return OUTPUTS[type_].member if type_ in OUTPUTS else "content"
 
 
@@ -211,7 +211,7 @@ def _output(raw: bytes, item: Json, type_: str) -> Message:
 
 
 def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Message:
-    """Return the message of a call that the provider ran: the call in `settled`, the results in `texts`."""
+    """Return the message of a call that the provider ran. The call is in `settled`, its results are in `texts`."""
     name, member = SETTLED[type_]
     held = item.get(member)
     arguments = held if isinstance(held, str) else json_text(held) if held else ""
@@ -257,7 +257,7 @@ def _thoughts(item: Json) -> Iterator[str]:
 
 
 def compacted_upto(elements: Sequence[bytes]) -> int:
-    """Return the number of items up to and including the last `compaction` item; 0 without one."""
+    """Return the number of items up to and including the last `compaction` item; 0 if there is none."""
     for place in range(len(elements), 0, -1):
         raw = elements[place - 1]
         if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
@@ -266,7 +266,7 @@ def compacted_upto(elements: Sequence[bytes]) -> int:
 
 
 def _compacted(raw: bytes) -> list[dict[str, Any]]:
-    """Return the items of a raw message that ends with a `compaction` item; empty for any other."""
+    """Return the items of a raw message that ends with a `compaction` item; empty for any other raw message."""
     if b'"compaction"' not in raw:
         return []
     try:
@@ -277,8 +277,8 @@ def _compacted(raw: bytes) -> list[dict[str, Any]]:
 
 
 def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
-    """Return one message for a history that the provider compacted; Steno never moves it. Of the items before the
-    `compaction` item the model reads only the leading instructions."""
+    """Return one message for a history that the provider compacted, which Steno never moves. Before the `compaction`
+    item, the model reads only the leading instructions."""
     leading: list[Message] = []
     for item in items[:-1]:
         message = _read(b"", item)
@@ -298,9 +298,9 @@ def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
 def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     """Return equal bytes for items with the same meaning, without `SPEC.volatile_members`.
 
-    A text equals one part with that text; null and empty equal missing; arguments are compared by value. The content of
-    reasoning does not count, because clients may drop it after the turn. Unknown keys count. `ignore` removes volatile
-    text, such as a date that a client injects.
+    A text equals one part with that text. Null and empty members equal missing ones. Arguments are compared by value.
+    The content of reasoning does not count, because clients may drop it after the turn. Unknown keys count. `ignore`
+    removes volatile text, such as a date that a client injects.
     """
     type_ = type_of(item)
     if type_ == REASONING:
@@ -381,8 +381,8 @@ _PARTS = Parts(_texts, _in_words, lambda part: None if part.get("text") == "" el
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """Return an item with other texts, texts in place of its media, or other arguments of its call; None for a removed
-    call."""
+    """Return an item with other texts, with texts in place of its media, or with other arguments of its call. Return
+    None for a removed call."""
     if raw.startswith(b'"'):
         return msgspec.json.encode(part.texts[0])
     item = decoded_object(raw, "An item")
@@ -391,7 +391,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
         texts = part.texts[1:] if type_ == "mcp_approval_response" else part.texts
         member = _holder(type_)
         left, parts = _PARTS.altered(raw, texts, part.media, member), objects_in(item.get(member))
-        # If all parts became empty, the first one stays with an empty text.
+        # If all parts became empty, the first part stays with an empty text.
         return left or (spliced(raw, {member: msgspec.json.encode([{**parts[0], "text": ""}])}) if parts else raw)
     if part.calls is None:
         return raw
@@ -404,7 +404,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
-    """Return arguments in the form of `held`. If they were shortened, they replace the long text in an object."""
+    """Return arguments in the form of `held`. In an object, shortened arguments replace the long text."""
     if not isinstance(held, dict | list):
         return arguments
     if msgspec.json.encode(held).decode() == arguments:
@@ -416,10 +416,10 @@ def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
 
 
 STATE_MEMBERS = ("previous_response_id", "conversation")
-"""Members that refer to history which the provider stores and puts before the input."""
+"""Members that refer to stored history, which the provider puts before the input."""
 CODEX_METADATA = "x-codex-turn-metadata"
 CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
-"""Beginning of Codex's request for a summary, which it sends if the provider has no compaction."""
+"""Beginning of Codex's request for a summary. Codex sends it to providers without compaction."""
 
 
 class ResponsesRequest(WireRequest, frozen=True):
@@ -466,7 +466,7 @@ class ResponsesRequest(WireRequest, frozen=True):
 
     @classmethod
     def array(cls, raw_messages: Sequence[bytes]) -> bytes:
-        """Return the input: a single text stays a text, otherwise a list of items."""
+        """Return the input: a single text stays a text, any other input becomes a list of items."""
         if len(raw_messages) == 1 and raw_messages[0].startswith(b'"'):
             return raw_messages[0]
         return b"[%b]" % b",".join(map(as_item, raw_messages))
@@ -475,8 +475,8 @@ class ResponsesRequest(WireRequest, frozen=True):
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     """Return the reason to forward a request unchanged, or None.
 
-    An item that refers to a stored item by its id is such a reason: Steno cannot read its content, so a summary would
-    omit it, and a cut might separate a result from its call.
+    A reference to a stored item by its id is such a reason. Steno cannot read the item, so a summary would omit it, and
+    a cut might separate a result from its call.
     """
     if any(source.value(name) is not None for name in STATE_MEMBERS) or any(map(_is_reference, elements)):
         return Reason(Code.SERVER_STATE)
@@ -497,7 +497,7 @@ def _is_reference(raw: bytes) -> bool:
 
 
 def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Return whether the client requests compaction by the provider: at once, or from a threshold on."""
+    """Return whether the client asks the provider for compaction: at once, or from a threshold on."""
     last = elements[-1] if elements else b""
     if b'"compaction_trigger"' in last and type_of(decoded_object(last, "An item")) == "compaction_trigger":
         return True
@@ -505,7 +505,7 @@ def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Return whether the client compacts its history itself. Codex says so in its metadata or its prompt."""
+    """Return whether this request is the client's own compaction. Codex says so in its metadata or its prompt."""
     turn = text_at(object_of(source.value("client_metadata")), CODEX_METADATA)
     with suppress(msgspec.DecodeError, RecursionError):
         if turn and object_of(msgspec.json.decode(turn)).get("request_kind") == "compaction":
@@ -518,19 +518,19 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""Tokens around the tools before gpt-5. Negative, because Steno counts headings that these prompts do not have."""
+"""Tokens around the tools before gpt-5. Negative, because Steno counts headings that prompts of these models lack."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
 """Additional tokens of a call, and of a call without an id before gpt-5."""
 REQUIRED = 8
 """Additional tokens of gpt-5's tools if a call is required."""
 PAGES = Pages(8, file=6)
-"""Costs of a file in addition to its text: tokens for each page, and for the file."""
+"""Tokens of a file in addition to its text: for each page, and for the file."""
 SCHEMA_BEFORE = 1
 """Tokens around the response format before gpt-5."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
-"""Tokens at the beginning of every prompt of grok, and around its tools."""
+"""Tokens at the beginning of every prompt of Grok, and around its tools."""
 GROK_ENCRYPTED = Encrypted(0, 5.8)
-"""Cost of earlier reasoning, which grok reads in every turn."""
+"""Cost of earlier reasoning, which Grok reads in every turn."""
 
 _OPENAI = re.compile(r"(?:.*/)?(?:openai\.)?(?P<name>(?:ft:)?(?:chatgpt|gpt-(?!oss)|codex|computer-use|o\d).*)")
 
