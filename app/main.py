@@ -1,4 +1,4 @@
-"""`create_app(settings)` builds the application. Only this module chooses concrete classes."""
+"""`create_app(settings)` builds the application. Only this module creates and connects the application's objects."""
 
 from __future__ import annotations
 

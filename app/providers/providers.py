@@ -30,7 +30,7 @@ LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_0
 
 
 class StreamedUsage(Enum):
-    """When a model's streams report their usage."""
+    """Condition under which a model's streams report their usage."""
 
     UNASKED = "unasked"
     WHEN_ASKED = "when asked"

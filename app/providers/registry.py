@@ -37,7 +37,7 @@ _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", 
 """Parts of a name that mark a different model with another window."""
 _SEPARATORS = re.compile(r"[-@:/.]")
 _RELEASE = re.compile(r"(?:[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{6}|\d{3,4}|latest))?(?:-v\d+)?(?::\w+)?$")
-"""Date, tag or version at the end of the name of a release, which has the model's price."""
+"""Date, tag or version at the end of a name. All releases of a model have the model's price."""
 _TUNED = re.compile(r"ft:(?P<base>[^:]+)(?::.*)?", re.IGNORECASE)
 """Names of OpenAI models that a customer fine-tuned."""
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")

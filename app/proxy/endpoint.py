@@ -291,7 +291,7 @@ class ChatEndpoint:
 
 
 UPLOAD_BYTES = 1_000_000_000
-"""Maximum bytes of a relayed body. Such a body takes no memory, but occupies a connection."""
+"""Maximum bytes of a streamed body. It takes no memory, but occupies a connection."""
 
 
 class CountingEndpoint(ChatEndpoint):

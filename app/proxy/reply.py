@@ -48,7 +48,7 @@ SILENCE_SHARE = 1 / 3
 KEEP_ALIVE_SECONDS = 10.0
 """Seconds between keep-alives, unless the client has a short timeout. Reverse proxies have longer timeouts."""
 LEAST_SILENCE = 1.0
-"""Least seconds between keep-alives, however short the client's timeout is."""
+"""Shortest time between keep-alives in seconds, however short the client's timeout is."""
 FIRST_PIECE_SECONDS = 1.0
 """Seconds for which Steno holds back a stream that has no content yet, because the stream may turn out to be a refusal.
 After a changed payload, Steno holds it back for `longest_silence`, unless more than `MOST_EMPTY_FRAMES` frames

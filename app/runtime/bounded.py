@@ -73,7 +73,7 @@ class HistoryKey(Struct, frozen=True):
     scope: Hashable
     """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of the history's prefixes, the shortest first. No prefix includes the last unit: it may be edited."""
+    """Digests of the history's prefixes, the shortest first, without the last message or tool call with results."""
 
 
 class HistoryMap(Generic[V]):

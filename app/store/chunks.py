@@ -206,7 +206,7 @@ async def search_summaries(connection: AsyncConnection, tenant: str, text: str, 
 
 
 def holding(tenant: str, text: str) -> Select[Any]:
-    """Select a tenant's newest chunks whose summary, exact values or user's words contain the text, in any case."""
+    """Select a tenant's newest chunks whose summary, exact values or user's words contain the text. Ignore case."""
     by_time = (summary_chunks.c.created_at.desc(), summary_chunks.c.id.desc())
     latest = select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
     found = latest.subquery("latest").c

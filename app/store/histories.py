@@ -76,7 +76,7 @@ class LatestHistory:
 
 class StoredMessage(Struct, frozen=True):
     index: int
-    """0 is the first message after the leading instructions, -1 the last instruction."""
+    """Position of the message: 0 for the first message after the leading instructions, -1 for the last instruction."""
     format: str
     sent: str
     """JSON of the message as the client sent it, without secrets."""
