@@ -26,7 +26,7 @@ log = structlog.get_logger("steno.calibrations")
 MOST_REMEMBERED = 10_000
 """Most calibrations in memory, about 3 kB each."""
 MOST_OF_TENANT = 500
-"""Most calibrations of one tenant, so that made-up model names do not push out other tenants' calibrations."""
+"""Most calibrations of one tenant, so that made-up model names do not evict other tenants' calibrations."""
 MOST_WAITING = 10_000
 """Most samples that wait to be stored. Further samples are dropped."""
 FLUSH_SECONDS = 1.0

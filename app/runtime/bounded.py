@@ -1,6 +1,6 @@
 """Bounded memory: maps with a maximum number of entries, and caches of conversations' data with a maximum of bytes.
 
-All caches together have one bound. Above the bound, the least recently stored or used entries are pushed out. So no
+All caches together have one bound. Above the bound, the least recently stored or used entries are evicted. So no
 setting has to divide the memory among the caches.
 """
 
@@ -32,8 +32,8 @@ CACHE_BYTES = 128_000_000
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in the caches' tables."""
 MOST_AT_ONCE = 256
-"""Most entries that one `keep` pushes out. This takes about a millisecond, and blocks all other threads. The next
-`keep` pushes out more."""
+"""Most entries that one `keep` evicts. This takes about a millisecond, and blocks all other threads. The next
+`keep` evicts more."""
 
 # PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -43,7 +43,7 @@ V = TypeVar("V")
 
 
 class BoundedMap(OrderedDict[K, V]):
-    """Map that pushes out the least recently stored or used entry if it is full. Not thread-safe."""
+    """Map that evicts the least recently stored or used entry if the map is full. Not thread-safe."""
 
     def __init__(self, most: int, on_evict: Callable[[K, V], object] | None = None) -> None:
         """Store at most `most` entries. `on_evict` is called with evicted entries, but not with popped entries."""
@@ -103,7 +103,7 @@ class TenantFacts(Generic[K, V]):
     tenant, and to all tenants if a second tenant has learnt the same fact.
 
     A client can falsify facts: an error may quote the request, and a prompt can be written so that Steno miscounts it.
-    So facts expire, their number is bounded, and a tenant's new fact pushes out only facts of the same tenant.
+    So facts expire, their number is bounded, and a tenant's new fact evicts only facts of the same tenant.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Caches:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self.most_bytes = most_bytes
         self.lock = RLock()
-        """Lock for all changes, because a new entry of one cache may push out entries of other caches."""
+        """Lock for all changes, because a new entry of one cache may evict entries of other caches."""
         self.held_bytes = 0
         self.bytes_of: Counter[str] = Counter()
         """Bytes of entries, by the name of their caches."""
@@ -251,7 +251,7 @@ class Caches:
         """Bytes of each entry, by cache and key, the least recently used first."""
 
     def make_room(self) -> None:
-        """Push out the least recently used entries. The most recent entry stays, however large it is."""
+        """Evict the least recently used entries. The most recent entry stays, however large it is."""
         for _ in range(min(MOST_AT_ONCE, len(self.sizes) - 1)):
             if self.held_bytes <= self.most_bytes:
                 return
@@ -262,7 +262,7 @@ class Caches:
 
 
 class Cache(Generic[K, V]):
-    """Map whose entries may be pushed out at any time, also by new entries of other caches."""
+    """Map whose entries may be evicted at any time, also by new entries of other caches."""
 
     def __init__(
         self,
