@@ -1,7 +1,7 @@
 """Agent progress: the files that tool calls read and changed, the latest plan, and the last failure.
 
 Tool names differ between clients. So Steno infers the effect of a call from common parts: a verb in the tool's name, a
-path among the arguments, or a shell command. In a command, Steno looks for a file that it prints and files that it
+path among the arguments, or a shell command. Steno looks for a file that the command prints, and files that the command
 writes. Other calls have no known effect.
 """
 
@@ -81,8 +81,8 @@ class CompletedCall(Struct, frozen=True):
 
 
 def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
-    """Yield entries about the first `covered` messages, the most important first, unless later messages made them
-    outdated. Each entry has a short text, and a long text with an excerpt. `longest_plan`: maximum characters."""
+    """Yield entries about the first `covered` messages, the most important first, except entries that later messages
+    made outdated. Each entry has a short and a long text. `longest_plan`: maximum characters of the plan."""
     if (plan := _latest_plan(messages)) and plan[0] < covered:
         yield (f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}",) * 2
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]
@@ -119,8 +119,8 @@ def _items(text: str) -> str:
 
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
-    """Return the position and description of the last failed command that explains its failure and did not succeed
-    later. A search without matches, for example, does not explain anything."""
+    """Return the position and description of the last failed command whose result explains the failure, and which did
+    not succeed later. The result of a search without matches, for example, explains nothing."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:

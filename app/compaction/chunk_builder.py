@@ -47,7 +47,7 @@ from app.conversation.secrets import REMOVED, without_secrets
 from app.tokens.estimate import Count, note_tokens
 
 WORDS_SHARE = 0.5
-"""Maximum tokens of the user's words in a chunk, as a share of the replaced tokens: the chunk has to be smaller."""
+"""Maximum tokens of the user's words in a chunk, as a share of the tokens that the chunk replaces."""
 LEAST_PART = 100
 """Minimum of `Draft.replaces` if the plan has several parts, because one part may be small."""
 
@@ -77,8 +77,8 @@ class Draft(Struct, frozen=True):
 
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
-    """Return the parts of a view before the message at `stop`. Altered messages are replaced by the client's: masked
-    messages make a poorer summary, although the provider may have them in its cache."""
+    """Return the parts of a view before the message at `stop`. Replace altered messages by the client's messages, even
+    if the provider has the altered ones in its cache: a summary of masked messages would be poorer."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -251,11 +251,11 @@ class ChunkBuilder(Struct, frozen=True):
         return replace(chunk, user_words=kept, user_words_tokens=tokens)
 
     def _words_room(self, said: Sequence[tuple[int, UserWords]], held: int, *, is_fold: bool) -> tuple[int, int]:
-        """Return the maximum tokens of the user's words in a chunk, with all sentences and with ranked sentences alone.
-        `held`: tokens of the user's words in earlier chunks.
+        """Return the maximum tokens of the user's words in a chunk: `room` and `wide` of `fitting_words`. `held`: their
+        tokens in earlier chunks.
 
         A fold leaves room for the next chunk. The spans of a compaction share the room in proportion to the length of
-        the user's words in them.
+        the user's words in each span.
         """
         one, shared = chunk_room(self.budget), int(SHARE * self.budget.room)
         if is_fold:
@@ -314,8 +314,8 @@ class ChunkBuilder(Struct, frozen=True):
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryRequest:
-        """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt,
-        twice the room, and no view but a transcript: the summariser may have continued the conversation."""
+        """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt and
+        twice the room. It has no view, because the summariser may have continued the conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()

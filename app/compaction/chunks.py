@@ -140,7 +140,7 @@ class SummaryAnswer(Struct, frozen=True):
     text: str
     ending: Ending = Ending.FINISHED
     word: str = ""
-    """Stop reason, for the log; empty if the model finished the answer."""
+    """Stop reason; empty if the model finished the answer."""
     usage: Tokens = field(default_factory=Tokens)
     bill: Bill = UNBILLED
     model: str = ""

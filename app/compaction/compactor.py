@@ -79,9 +79,9 @@ class RecentAttempts(Struct, frozen=True):
     blocked: Code | None = None
     """Reason of the `HistoryBreaker`; None if it allows a compaction."""
     paused: Reasons | None = None
-    """Reasons of the last failure, while the same compaction pauses after failures; otherwise None."""
+    """Reasons of the last failure, while the compaction is paused after failures; otherwise None."""
     failed_last: bool = False
-    """True if the last attempt at the same compaction failed."""
+    """True if the last attempt at this compaction failed."""
     comes_back: bool = False
     """True if the conversation is likely to continue, so that a background summary is useful."""
 
@@ -112,7 +112,7 @@ class RequestCompactor:
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
-    """Compaction that was announced to the client: only the first compaction of a request is."""
+    """Compaction that Steno announced to the client. It announces only the first compaction of a request."""
     state: PlanningState = field(init=False)
     """Latest planning state; absent before `_begin`."""
     _stored: PlanningState | None = None
@@ -158,8 +158,8 @@ class RequestCompactor:
         return await self._leave_out_thinking(decision)
 
     async def prepare_smaller(self) -> Decision:
-        """Decide again, with a smaller budget, after the provider refused the size. Make a summary only if the view
-        does not fit without one. Add no quotations."""
+        """Decide again, with a smaller budget, after the provider refused the request for its size. Make a summary only
+        if the view does not fit without a new summary. Add no quotations."""
         store_away, self.is_refused = False, True
         try:
             await self._read()
@@ -172,8 +172,8 @@ class RequestCompactor:
         return await self._leave_out_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
-        """Return a simpler decision after the provider refused the shape of a view; `refused` if there is none. `said`:
-        the provider's message."""
+        """Return a simpler decision after the provider refused the shape of a view, or `refused` if none is possible.
+        `said`: the provider's message."""
         lower = await self._decide_below(refused.status, because(Code.PAYLOAD_REFUSED, said))
         return refused if lower is None else lower
 
@@ -186,8 +186,8 @@ class RequestCompactor:
         return await self.step_down(refused, said)
 
     async def make_ahead(self, target: int) -> None:
-        """Make the compaction that later requests will need, unless there is an objection or its last attempt failed.
-        `target`: target of a view in later requests. If a mask meets it, no summary is made."""
+        """Make the compaction that later requests will need, unless there is an objection or the last attempt failed.
+        `target`: target of a view in later requests. If a mask is enough to meet this target, make no summary."""
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
@@ -261,7 +261,7 @@ class RequestCompactor:
         return None if costs_too_much else boundary, costs_too_much
 
     def _remembered(self) -> PlanningState:
-        """Return the state with the chunks in memory, masked if it is too large without a new summary."""
+        """Return the state with the chunks in memory. If the view exceeds the limit, add the due mask."""
         state = self.state.with_chunks(self.compactor.remembered(self.request))
         if not state.can_do_without_summary and (boundary := due_mask(state)) is not None:
             state = state.with_boundaries([boundary])
@@ -280,7 +280,7 @@ class RequestCompactor:
         recent = self.compactor.recent_attempts(self.request, plan)
         if why := await self._objections(recent):
             return Compaction((), Outcome.NOT_BEGUN, why)
-        # An announced compaction is made now.
+        # A compaction that was announced to the client cannot run in the background.
         can_wait = self.may_postpone and self.announced is None and recent.comes_back and not recent.failed_last
         if can_wait and self.state.widest_view.tokens <= most_without_summary(self.request.budget):
             if self.compactor.is_dry_run:
@@ -306,7 +306,7 @@ class RequestCompactor:
         return await self._compute(plan)
 
     def _summary_options(self) -> SummaryOptions:
-        """Return the summary options of the request. The first result is kept, even if windows change later."""
+        """Return the summary options of the request: always the first result, even if windows change later."""
         if self._options is None:
             self._options = self.compactor.summary_options(self.request)
         return self._options
@@ -381,7 +381,7 @@ class RequestCompactor:
         )
 
     async def _decide_below(self, status: Status, why: Reasons) -> Decision | None:
-        """Return a simpler view, or None. It has no quotations, because the provider may have refused these."""
+        """Return a simpler decision, or None. It has no quotations, because the provider may have refused them."""
         with suppress(StoreUnavailable):
             await self._read()  # For the stored pins.
         state = await self._begin()
@@ -481,7 +481,7 @@ class Compactor(LeasedCompaction):
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 
     async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
-        """Return the digests that are heads of a conversation."""
+        """Return those of the digests that are heads of a conversation."""
         return [head.digest for head in await self.store.heads(request.tenant, tuple(digests))]
 
     def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:

@@ -21,13 +21,13 @@ from app.conversation.messages import History, Kind, tool_name
 from app.conversation.quoting import as_block
 
 ROOM = 60_000
-"""Maximum characters of the latest turns, which are shown from the newest message back. The first messages of the last
-turn and of the first turn without a summary are shown, too."""
+"""Maximum characters of the latest turns, chosen from the newest message back. In addition, the document always has the
+first message of the last turn and of the first turn without a summary."""
 _USERS = frozenset({Kind.USER, Kind.CLIENT})
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000
-"""Maximum characters of a text: `LONGEST_TEXT`, except for the kinds of messages in `LONGEST_TEXTS`. The middle of a
-longer text is cut out."""
+"""Maximum characters of a text: by kind of message in `LONGEST_TEXTS`, otherwise `LONGEST_TEXT`. The middle of a longer
+text is cut out."""
 LONGEST_FAILURE, LONGEST_PLAN = 4_000, 8_000
 MOST_ENTRIES = 64
 """Maximum number of entries of `agent_progress`."""
@@ -72,9 +72,8 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
 def standing(
     shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
-    """Return the chunks of a history's beginning, in order and without gaps: the chunks `shown` in its last view, up to
-    a gap that an edited or deleted chunk left, then `stored` chunks. `is_of_it`: whether a chunk ends in this
-    history."""
+    """Return the chunks of a history's beginning, in order and without gaps: the chunks `shown` in the last view, up to
+    a gap left by an edited or deleted chunk, then `stored` chunks. `is_of_it`: whether a chunk ends in the history."""
     found: list[SummaryChunk] = []
     for chunk in shown:
         if not _follows(chunk, found):

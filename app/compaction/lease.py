@@ -51,7 +51,7 @@ from app.tokens.usage import SummaryStats
 ATTEMPTS = 2
 """Maximum time for one summary, with its retries and fallback models, as a multiple of the timeout of a call."""
 HEARTBEAT_SECONDS = 5.0
-"""Time between two renewals of a lease. Without them it ends after `store.leases.LEASE_SECONDS`."""
+"""Time between two renewals of a lease. Without renewals, a lease ends after `store.leases.LEASE_SECONDS`."""
 MISSED_BEATS = 2
 """Number of consecutive heartbeats without the store after which the lease counts as lost."""
 RACE_SECONDS = 0.25
@@ -350,9 +350,9 @@ class ChunkMaker(Struct, frozen=True):
 
     async def continue_summary(self) -> Compaction:
         """Make one cumulative chunk for each span. The summariser extends the previous chunk by the span, so each chunk
-        covers the whole history so far.
+        covers the whole history up to the span's end.
 
-        Only the last chunk is stored: a later view would prefer an earlier one, with a longer tail than planned.
+        Only the last chunk is stored, because a later view would prefer an earlier chunk with a longer tail.
         """
         plan, halvings = self.builder.plan, 0
         prior, spans = plan.base.chunks[-1:], deque(plan.spans)

@@ -1,6 +1,6 @@
 """Masks: short texts in place of tool results that the assistant has used. A masked result stays masked.
 
-A boundary is a position in the history. A tool result is masked if one of these stands between it and the boundary:
+A boundary is a position in the history. A tool result is masked if one of these is between the result and the boundary:
 
 - text of the assistant, which shows that the model has read the result;
 - an assistant message without text, and then ten more results.
@@ -35,14 +35,14 @@ from app.tokens.estimate import Cost
 BYTES_OF_BASE64 = 0.75
 """Bytes per base64 character."""
 MEDIA_TARGET_SHARE = 0.6
-"""Media are masked until the messages take this share of the byte limit. It is low, because each change breaks the
-provider's prompt cache."""
+"""Steno masks media until the messages take this share of the byte limit. The share is low, because each change breaks
+the provider's prompt cache."""
 LONGEST_ADDRESS = 1_000
 """Maximum characters of a media part that may be only a URL. A longer part contains the data."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
 CUT_ARGUMENTS = "_shortened"
-"""Only member of shortened arguments. They stay a JSON object, because providers refuse anything else."""
+"""Only member of shortened arguments, which stay a JSON object, because providers accept nothing else."""
 
 MINIMUM_GAIN = 0.10
 """Minimum share of the view that a move of the boundary has to free: each move breaks the provider's prompt cache."""
@@ -60,12 +60,12 @@ class MaskPolicy(Struct, frozen=True):
     """Share of the limit. If messages without instructions reach it, all maskable results before the last unit are
     masked. None: set a mask only if it makes a summary unnecessary."""
     later: int | None = 10
-    """Number of later results after which a result is masked without text of the assistant; None to require text."""
+    """Number of later results after which a result is masked even without assistant text; None to require text."""
 
     @property
     def key(self) -> str:
         """Digest of the settings. A boundary is valid only for the settings with which it was set."""
-        # The empty tuple is in the keys of stored boundaries: without it, these would become invalid.
+        # The keys of stored boundaries contain the empty tuple. Without it, these boundaries would become invalid.
         how: tuple[object, ...] = (self.characters, (), self.deny)
         how += () if self.later is None else (self.later,)
         how += (SHAPES_VERSION, "shapes") if self.shapes else ()
@@ -94,7 +94,7 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-        """Saved tokens by `start`, for each boundary from 0 on."""
+        """Saved tokens for each boundary from 0 on, by `start`."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
@@ -102,8 +102,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the number of messages that the history must have for `drop_media` to mask a message's media, and the
-        mask. None if the message has no maskable media."""
+        """Return the length of the history from which on `drop_media` may mask a message's media, and the mask; None if
+        the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -207,7 +207,7 @@ class Masking(Struct, frozen=True):
     boundaries: tuple[MaskBoundary, ...] = ()
 
     def usable(self, covered: int) -> list[int]:
-        """Return the positions of the boundaries for views whose summaries cover the first `covered` messages."""
+        """Return the positions of the boundaries for a view whose summaries cover the first `covered` messages."""
         return [boundary.position for boundary in self.boundaries if boundary.position > covered >= boundary.start]
 
 

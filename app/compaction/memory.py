@@ -1,5 +1,5 @@
-"""Memory of this process about conversations: their chunks, which a request uses while the store is unavailable, their
-recall indexes, and circuit breakers, which pause useless and failing compactions."""
+"""Data about conversations in the memory of this process: chunks, which requests use while the store is unavailable;
+recall indexes; circuit breakers, which pause useless and failing compactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.runtime.tasks import WorkerThreads
 CHUNK_BYTES = 2_000
 """Estimated bytes of a chunk without its texts."""
 SECONDS = 900.0
-"""Maximum age of cached chunks in seconds: another process may erase them meanwhile."""
+"""Maximum age of cached chunks in seconds. Another process may erase the chunks from the store in this time."""
 _Key = tuple[ConversationKey, str]
 
 
@@ -87,15 +87,15 @@ class _Held(Struct, frozen=True):
     """Estimated bytes after the last search. Only computed under the lock, because another thread may extend the
     index."""
     lock: Lock = field(default_factory=Lock)
-    """Lock for concurrent searches of one conversation."""
+    """Lock that allows one search at a time."""
 
 
 class RecallIndexCache:
     def __init__(self, work: WorkerThreads, caches: Caches) -> None:
         self._work = work
         self._held: Cache[tuple[ConversationKey, str], _Held] = Cache(caches, "recall", lambda _, held: held.size)
-        """Indexes by conversation and model: token counts differ between models. An evicted index is rebuilt when it is
-        needed, which takes seconds for a million tokens."""
+        """Indexes by conversation and model, because token counts differ between models. Rebuilding an evicted index
+        takes seconds for a million tokens."""
 
     async def recalled(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
         """Return the view with quotations from omitted messages that match the current message."""
@@ -124,7 +124,7 @@ LEAST_GAIN = 0.10
 VAIN_PASSES = 2
 """Number of consecutive useless compactions after which a history is blocked."""
 LEAST_GROWTH = 0.10
-"""Minimum change of a history between two compactions, as a share of the room; with less, the compactions are close."""
+"""Minimum change of a history between two compactions, as a share of the room. With less, they count as close."""
 CLOSE_PASSES = 3
 """Number of consecutive close compactions after which a history is blocked."""
 RESTING_GROWTH = 0.20
@@ -158,8 +158,8 @@ class HistoryBreaker:
         return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES else None
 
     def finished(self, history: HistoryKey, tokens: int, before: int, after: int, room: int) -> None:
-        """Record a whole compaction, which changed a request's view from `before` to `after` tokens. `tokens`: size of
-        the client's own history."""
+        """Record a complete compaction, which changed a request's view from `before` to `after` tokens. `tokens`: size
+        of the client's own history."""
         last = self._passes.find(history)
         vain = before - after < LEAST_GAIN * before
         close = last is not None and abs(tokens - last.at) < LEAST_GROWTH * room
@@ -174,8 +174,8 @@ class HistoryBreaker:
 
 
 TOLERATED = 1
-"""Number of consecutive failures without a pause. After a rejected summary there is always a pause, because it cost
-money and was already retried once."""
+"""Number of consecutive failures without a pause. A rejected summary always causes a pause, because it cost money, and
+Steno has already retried the call once."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
@@ -203,7 +203,6 @@ class CompactionBackoff:
         return latest.why if latest is not None and self._clock() < latest.until else None
 
     def failed_last(self, what: HistoryKey) -> bool:
-        """Return whether the last attempt failed."""
         return self._latest.find(what) is not None
 
     def learn(self, what: HistoryKey, compaction: Compaction) -> None:

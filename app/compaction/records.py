@@ -8,8 +8,8 @@ become one, with the newer values.
 
 Steno extracts records from JSON in tool results and call arguments, and from the clauses of prose. Records with the
 most worth for their size come first. The worth of a value is a sum over the messages that contain it: 4 for an argument
-of a call, 3 for the user's own words, 2 for the assistant's, otherwise 1. The first message counts half of the last.
-The sum is multiplied by a factor for the kind of value (`_WORTH`). The characters and values that are read are limited.
+of a call, 3 for the user's own words, 2 for the assistant's words, otherwise 1. The first message counts half as much
+as the last. The sum is multiplied by a factor for the kind of value (`_WORTH`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from app.conversation.quoting import word
 from app.conversation.wordings import read_wordings
 
 MOST_REPLACED = 2
-"""Maximum number of replaced values that a field names."""
+"""Maximum number of replaced values that a field lists."""
 
 _ITEM = re.compile(r"(.+?)(?: \(([^()]*)\))?(?:, |$)")
 _NOTE = re.compile(r"(?:(.*), )?before(?: turn (\d+))?: (.*)")
@@ -52,7 +52,7 @@ _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|
 MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
 """Maximum characters that are read of all messages, the newest first, and maximum numbers of fields and of values."""
 MOST_PARTS = 256
-"""Maximum number of extracted parts of records."""
+"""Maximum number of extracted parts. A part is a record with at most one field."""
 DEEPEST = 6
 LONGEST_LABEL, LABEL_WORDS, LABEL_REACH = 40, 3, 60
 """Maximum characters and words of a label, and number of characters before a value that are searched for a label."""
@@ -62,7 +62,7 @@ _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that may identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""`_REPEATED`: factor for the worth of a value that a better part already has. `_DESCRIBED`: worth of every part."""
+"""`_REPEATED`: factor for the worth of a value that a better part already has. `_DESCRIBED`: base worth of a part."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -131,8 +131,8 @@ class Record(Struct, frozen=True):
     def updated(self, newer: Record, *, lists: bool = False) -> Record:
         """Return the record with the values of a newer record.
 
-        If both have one value for a label, the newer value replaces the older. Otherwise older values stay, unless the
-        newer record names them as replaced, or with `lists`, does not contain them.
+        If both records have one value for a label, the newer value replaces the older. Otherwise older values stay,
+        except values that the newer record lists as replaced. With `lists`, the newer values replace all older values.
         """
         labels = _by_label(self.fields)
         for label, said in sorted(_by_label(newer.fields).items()):
@@ -159,8 +159,8 @@ def _by_label(fields: Iterable[Field]) -> dict[str, list[Field]]:
 
 
 def _written(fields: Sequence[Field]) -> str:
-    """Return the values of one label as text. A remark applies to all values since the previous remark, so values
-    without a remark come last."""
+    """Return the values of one label as text. Values without a remark come last, because in the text, a remark applies
+    to all values since the previous remark."""
     values: dict[str, list[str]] = {}
     for field in sorted(fields, key=lambda field: not field.remark):
         values.setdefault(field.remark, []).append(field.value)
@@ -232,8 +232,8 @@ def fit_records(parts: Iterable[Record], room: int, count: Callable[[str], int])
 class _Extracted(Struct, frozen=True):
     record: Record
     lists: bool = False
-    """Whether the record has all values of each of its labels, as one from JSON does. Earlier values that it lacks are
-    then replaced."""
+    """Whether the record has all values of each of its labels, as records from JSON have. Steno then replaces all
+    earlier values of these labels."""
     is_prose: bool = False
     """Whether the record comes from prose, which only adds values to records from JSON."""
 
@@ -274,7 +274,7 @@ def _words(text: str) -> list[str]:
 
 
 def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
-    """Rank the parts of these things by the worth that a part adds, divided by the tokens that it adds."""
+    """Rank the parts of these things by the worth that each part adds per added token."""
     parts = [part for thing in things for part in thing.parts]
     values, sizes = list[Sequence[str]](), list[int]()
     heads: list[dict[tuple[str, str], int]] = []
@@ -479,8 +479,8 @@ class _MessageReader:
 
     def _prose(self, text: str, owner: str) -> None:
         """Add records of prose. The values of a clause belong to its first identifier, or to the identifier of an
-        earlier clause of the paragraph, or to `owner`. If all are missing, each value gets its own record; a value that
-        the user states with a label replaces earlier statements with that label."""
+        earlier clause of the paragraph, or to `owner`. Without any of these, each value gets its own record. A value
+        that the user states with a label replaces earlier values that were stated with this label."""
         text, given, end = readable_part(text, min(self.left, LONGEST_TEXT)), owner, 0
         for clause in _clauses(text):
             for each in clause:

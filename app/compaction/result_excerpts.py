@@ -18,8 +18,8 @@ from math import log, sqrt
 from typing import Any, NamedTuple
 
 SHAPES_VERSION = 3
-"""Version of the excerpts; increase it with every change of them. Stored mask boundaries of another version are not
-used."""
+"""Version of the excerpts. Increase it whenever excerpts change: Steno ignores stored mask boundaries of another
+version."""
 MOST_HEAD, MOST_TAIL = 150_000, 50_000
 """Maximum characters that are read at the beginning and at the end of a text."""
 MOST_LINES = 8_000
@@ -82,8 +82,8 @@ def _filled(pieces: Sequence[Piece], room: int) -> str:
 
 
 def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
-    """Return the ranks. `FILL` pieces are ranked by the new identifiers that they add, in relation to their length.
-    Frequent identifiers count more."""
+    """Return the ranks. The more new identifiers a `FILL` piece adds for its length, the better its rank. Identifiers
+    that are frequent in the text count more."""
     names = list(map(_identifiers, lines))
     often = Counter(name for found in names for name in found)
     seen = {name for piece, found in zip(pieces, names, strict=True) if piece.rank < FILL for name in found}
@@ -470,8 +470,8 @@ def shorten(text: str, longest: int) -> str:
 
 
 def shaped(text: str, call: str, longest: int) -> str:
-    """Return the excerpt of a result by its shape, under a notice of its size, or head and tail if the excerpt has too
-    few identifiers. The result is shorter than the text, and not longer than the output of `shorten`."""
+    """Return a notice of the text's size and the excerpt by its shape, or head and tail if the excerpt has too few
+    identifiers. Both are shorter than the text, and not longer than the output of `shorten`."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]

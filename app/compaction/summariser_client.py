@@ -1,5 +1,5 @@
-"""Calls to summarisers: options and routes of a request, the call with a retry where it may help, then fallback models.
-A circuit breaker pauses failing models.
+"""Client for summarisers. It chooses the options and routes of a request's summaries, calls the models in order, and
+retries a failed call if a retry may help. A circuit breaker pauses failing models.
 
 Use `SummaryRouting` only in the event loop, because it reads windows and calibrations that the loop changes.
 """
@@ -56,7 +56,7 @@ LONGEST_WAIT_SECONDS = 5.0
 LONGEST_SUMMARY = 250_000
 """Maximum characters of a summary, about 60,000 tokens."""
 REASONING_ALLOWANCE = 8_192
-"""Tokens added to the output cap of a summary for the model's reasoning. Few are used, because Steno asks for low
+"""Tokens added to the output cap of a summary for reasoning. Models use few of them, because Steno asks for low
 effort."""
 RETRY_PAUSE_SECONDS = 0.25
 """Seconds before a call is repeated after a temporary failure."""
@@ -130,7 +130,7 @@ class _Call:
     undertaking: Hashable
     key: _Asked
     lessons: int
-    """Remaining retries after a refused request member. At first one for each member, and one for the output cap."""
+    """Remaining retries after a refused request member: at first one for each member, and one for the output cap."""
     retries: int = 1
 
     def body(self, options: Mapping[str, Any]) -> bytes:
@@ -164,12 +164,12 @@ class ModelBreaker:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
-        # Failures of every tenant count: a tenant with an invalid key causes none, because a refusal is no failure.
+        # The failures of every tenant count. An invalid key causes no failures, because a refusal is not a failure.
         self._paused: TenantFacts[Hashable, Reasons] = TenantFacts(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
-        """Return whether the model may be called now. The first call after a pause is a probe. Until it ends, no other
-        call is admitted."""
+        """Return whether the model may be called now. The first call after a pause is a probe. Until the probe ends, no
+        other call is admitted."""
         failing = self._failing.get((model, tenant)) or _Failing()
         if failing.failures < FAILURES:
             return not self._paused.confirmed(model)
@@ -191,8 +191,8 @@ class ModelBreaker:
         return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 
     def failed(self, model: Hashable, tenant: str, why: Reasons, undertaking: Hashable = None) -> None:
-        """Record a failed call. `undertaking`: id that several calls of one request share. These count as one failure,
-        because parallel calls fail for the same reason. None for a single call."""
+        """Record a failed call. `undertaking`: id that several calls of one request share, or None. Calls with the same
+        id count as one failure, because parallel calls fail for the same reason."""
         before = self._failing.get((model, tenant)) or _Failing()
         known = before.undertakings
         if undertaking is None or undertaking not in known:
@@ -482,7 +482,7 @@ class SummaryRouting:
         if alternates and not request.policy.alternates:
             style = "transcript"  # The conversation itself may have consecutive messages of one role.
         if style == "auto":
-            # A prompt with another ending may be refused for its signed thinking.
+            # The provider may refuse signed thinking in a prompt with another ending.
             is_signed = request.wire.thinking or request.conversation.history.holds_signed_thinking
             reads_it = warm and self.is_by_own_model(request) and not is_signed
             style = "prefix" if reads_it else "transcript"

@@ -2,7 +2,7 @@
 
 - `fit`: if the payload is too large, cut large tool results, call arguments and pasted documents to head and tail.
 - `truncations`: cut all tool results and call arguments, as a last resort.
-- `fade`: shorten tool results, the oldest most, the more the window is filled.
+- `fade`: shorten tool results, the oldest most; the fuller the window, the shorter.
 - `prune_session`: trim or clear old tool results, as OpenClaw does.
 - `prune`: omit whole units, the oldest first. A note (stub) may replace them.
 
@@ -134,16 +134,16 @@ def shortened_arguments(original: Message, message: Message, longest: int) -> Me
 def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> View:
     """Return the view with large tool results, call arguments and pasted documents cut, the oldest most.
 
-    `at_most` is the limit in tokens, which the result may still exceed. Formula (LibreChat agents) for the characters:
-    min(0.30 x room x 4, 400,000) x weight, at least 200, of a result; min(0.15 x room x 4, 200,000) of arguments.
+    `at_most` is the limit in tokens, which the view may still exceed. Maximum characters (formula of LibreChat agents):
+    min(0.30 x room x 4, 400,000) x weight of a result or document, min(0.15 x room x 4, 200,000) of arguments.
     """
     room = room_of(conversation, view, at_most)
     return cut_to_shares(conversation, view, room, "shortened", cost, documents=True)
 
 
 def truncations(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Iterator[View]:
-    """Yield views with every result and every call's arguments cut to max(200, 4 x room / messages) characters, then to
-    half of that, and so on down to 200, because one message may have many calls."""
+    """Yield ever shorter views. Each result and each call's arguments are cut to 4 x room / messages characters, then
+    to half of that, and so on down to 200, because one message may have many calls."""
     messages = max(1, len(conversation.transcript))
     longest = CHARACTERS_PER_TOKEN * (room_of(conversation, view, at_most) // messages)
     while longest > SHORTEST:
@@ -231,8 +231,8 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
 
 
 def prune_session(conversation: Conversation, view: View, settings: SessionPruning, window: int, cost: Cost) -> View:
-    """Return the view with trimmed tool results before the assistant's third-last message. If that is not enough, or in
-    mode `aggressive`, they are cleared. `window` is in the provider's tokens."""
+    """Return the view with trimmed tool results before the assistant's third-last message. If that is not enough, the
+    oldest of them are cleared; in mode `aggressive` all are cleared. `window` is in the provider's tokens."""
     eligible = _eligible(conversation, view, settings)
     gone: Container[int] = eligible
     if settings.mode == "adaptive":
@@ -330,15 +330,15 @@ def prune(
 ) -> View:
     """Return the view without its oldest units, so that it has at most `at_most` tokens or as few as possible.
 
-    Instructions, the last user message, pinned messages and the last unit stay, and the calls of the last unit's
-    results. Once a view exceeds `at_most`, units are omitted down to `target`. Later requests omit the same units,
-    because the computation starts at the beginning of the history (`_gone`). `most_turns`: also omit everything before
-    that number of whole turns and the current turn. `words`: reserve room for the user's words of omitted messages.
+    Instructions, the last user message, pinned messages, the last unit and the calls of its results stay. Once a view
+    exceeds `at_most`, units are omitted down to `target`. Later requests omit the same units, because the computation
+    starts at the beginning of the history (`_gone`). `most_turns`: also omit everything before this number of whole
+    turns and the current turn. `words`: reserve room for the user's words of omitted messages.
     """
     units = _units(conversation, view)
     out = {index for unit in units if unit.droppable for index in unit.indexes}
     note = carried_context(conversation, view.parts).tokens
-    grows = max(0, most_carried_tokens(conversation, view.parts, out) - note)  # For any omitted units.
+    grows = max(0, most_carried_tokens(conversation, view.parts, out) - note)  # Enough for any omitted units.
     fixed = view.tokens - sum(unit.tokens for unit in units) + grows + (STUB_TOKENS if stub else 0)
     gone = _gone(units, fixed, at_most, target, words) if view.tokens > at_most else 0
     starts = conversation.transcript.turn_starts
@@ -358,7 +358,7 @@ def prune(
 
 def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
     """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; the same
-    view if there are none. Called last, so that the words never make a payload too large."""
+    view without such words. Called last, so that the words never make a payload too large."""
     stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
     pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
     out = frozenset(index for part in pruned for index in range(part.start, part.stop))
@@ -372,8 +372,8 @@ def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Return the remaining units, oldest first; the last one is not droppable. Results that do not directly follow a
-    call are not in its unit, because the unit could become too large. `repair` removes them if the call is omitted."""
+    """Return the remaining units, oldest first; the last is not droppable. A result that does not directly follow its
+    call is not in the call's unit, which could become too large: `repair` removes the result if the call is omitted."""
     transcript = conversation.transcript
     units: list[_Unit] = []
     was_bound = False
@@ -403,7 +403,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
-    """Return the number of the first kept unit. Replay the history unit by unit, to agree with earlier requests."""
+    """Return the index of the unit after the omitted ones. Replay the history unit by unit, as earlier requests did."""
     gone, tokens = 0, fixed
     said = held = 0
     for number, unit in enumerate(units):

@@ -2,10 +2,10 @@
 
     turn 12: My budget is $800. [...] Reply in French only.
 
-If there is not enough room for all words, whole sentences are quoted by rank: the conversation's first message, then
+If there is not enough room for all words, Steno quotes whole sentences by rank: the conversation's first message, then
 sentences that look like instructions, preferences, limits, decisions or facts, the newest first. The rank depends only
-on the text and its position, so a fold quotes the same sentences as its chunks. Words in `user_words.toml` raise the
-rank of a sentence.
+on the text and its position, so a fold quotes the same sentences as the folded chunks. Words in `user_words.toml` raise
+the rank of a sentence.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from app.tokens.estimate import Count
 CHUNK_SHARE, CHUNK_TOKENS = 0.06, 4_096
 """Maximum share of `Budget.room`, and maximum tokens, for the user's words in one chunk."""
 SHARE, WIDE_SHARE = 0.12, 0.20
-"""Maximum share of `Budget.room` for the user's words in all chunks: up to `WIDE_SHARE` within the view's target."""
+"""Maximum share of `Budget.room` for the user's words in all chunks; `WIDE_SHARE` if the view meets its target."""
 LEAST_ROOM, GAP_TOKENS = 6, 3
 """`LEAST_ROOM`: tokens below which no sentence is added. `GAP_TOKENS`: tokens of an omission mark or a line end."""
 FIRST_RANK, WORTH = 40, 4
-"""`FIRST_RANK`: rank added to the first sentences of a conversation. `WORTH`: minimum rank for the wide room."""
+"""`FIRST_RANK`: rank added to the first sentences of a conversation. `WORTH`: see `fitting_words`."""
 MESSAGE_SHARE = 0.25
 """Maximum share of the room for one message in the first pass. The second pass fills the rest."""
 FIRST_CHARACTERS = 600
@@ -48,18 +48,18 @@ CUT = "[...]"
 """Mark of an omission."""
 
 _LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
-"""Maximum characters of a list that is quoted as a unit with its heading, and of a sentence of full rank."""
+"""Maximum characters of a list that is quoted whole with its heading, and of a sentence whose rank is not reduced."""
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
-"""Line, with the long lines before it whose sentence it continues."""
+"""Line, together with the long lines before it that contain the beginning of its first sentence."""
 _END = re.compile(
     r"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
     r"[.!?…]*[\"”»')\]*_]*(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
 )
-"""End of a sentence. A dot after a short number, a single letter or an abbreviation, or before a small letter, is none.
-The set of signs comes first for speed."""
+"""End of a sentence. A dot after a short number, a single letter or an abbreviation, or before a small letter, is not
+an end. The set of signs comes first for speed."""
 
 _LABEL = re.compile(r"\W{0,6}([^\W\d_][\w'’/& -]{1,40})[:：](?![/\d])\s*(?=\S)")
 _AMOUNT = re.compile(
@@ -130,8 +130,8 @@ def line_of(entry: UserWords) -> str:
 
 
 def fitting_words(entries: Sequence[UserWords], room: int, wide: int, count: Count) -> tuple[UserWords, ...]:
-    """Return the entries if they fit into `room` tokens. Otherwise cut them to their best sentences; sentences with a
-    rank of at least `WORTH` may take `wide` tokens. Of entries with the same text, only the last is kept."""
+    """Return the entries if they fit into `room` tokens. Otherwise cut them to their best sentences: all ranks fill
+    `room`, and ranks of at least `WORTH` fill `wide`. Of entries with the same text, keep only the last."""
     newest = dict.fromkeys(reversed([entry.text for entry in entries]))
     entries = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
     left = room
@@ -183,7 +183,7 @@ def _units(place: int, entry: UserWords) -> Iterator[_Unit]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of each sentence or list. Omission marks from earlier cuts are skipped."""
+    """Yield start and stop of each sentence or list. Skip omission marks from earlier cuts."""
     begin = 0
     for part in text.split(CUT):
         place, end = begin, begin + len(part)
@@ -207,7 +207,7 @@ def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _rank(text: str) -> int:
-    """Return the rank of a sentence: high for instructions, limits and decisions, then facts, then others."""
+    """Return the rank of a sentence: high for instructions, limits and decisions, lower for facts, lowest otherwise."""
     plain = text.replace("’", "'")
     lower = plain.lower()
     words = frozenset(_WORD.findall(lower))

@@ -164,8 +164,8 @@ GAP = "[Messages of this conversation are left out here.]"
 
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
-    """Return the view without calls whose results are omitted, and without results whose calls are omitted.
-    `orphans`: also remove calls and results that are alone in the client's history, except at its end."""
+    """Return the view without calls whose results are omitted, and without results whose calls are omitted. `orphans`:
+    also remove calls without results, and results without calls, of the client's history, except at its end."""
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
     held = {index: part for index, part in standing(view) if index is not None}
@@ -239,7 +239,7 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
     """Return whether a message with results must be omitted, because none of its calls is in `kept`. If the history has
-    no calls for it, it must be omitted before `end`, unless it is a user message."""
+    no calls for the message, it must be omitted if it is before `end` and not a user message."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)
@@ -247,8 +247,8 @@ def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], 
 
 
 def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequence[int], cost: Cost) -> Altered:
-    """Return the assistant message with only the calls at `left`. If there are none, signed thoughts are removed, too,
-    because they must not come last."""
+    """Return the assistant message with only the calls at `left`. Without calls, also remove signed thoughts, because a
+    message must not end with them."""
     message, calls = message_of(conversation, index, part), conversation.transcript.messages[index].calls
     arguments = dict(part.calls) if isinstance(part, Altered) and part.calls is not None else {}
     kept = tuple(replace(calls[place], arguments=arguments.get(place, calls[place].arguments)) for place in left)

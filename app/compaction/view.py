@@ -1,10 +1,10 @@
 """View: the messages that Steno sends instead of the history.
 
-Rule: the client's history is never edited. Each request gets a new view, in the conversation's order: the whole
-instructions; for each chunk its summary and the messages that it carries; copies of pinned messages; then the rest,
-byte for byte except where a stage removed something. Its chunks and masks depend only on the history and the store (see
-`planning_state`). Each part names its messages, so that Steno can verify a view before it is sent (`verify`) and report
-it afterwards (`coverage_of`): each message is covered exactly once.
+Steno never edits the client's history. It builds a new view for each request. In order, a view contains the whole
+instructions, the summary of each chunk with its carried messages, copies of pinned messages, and all later messages,
+byte for byte except for text that a stage removed. The view's chunks and masks depend only on the history and the store
+(see `planning_state`). Each part names its messages. So Steno can verify that a view covers each message exactly once
+(`verify`), and report the view (`coverage_of`).
 
 Some providers sign the model's thinking together with the prompt before it. If that prompt changes, for example by a
 summary, they refuse the thinking. So:
@@ -12,7 +12,7 @@ summary, they refuse the thinking. So:
 1. A changed view omits the thinking of finished turns. Every provider accepts that.
 2. The current turn keeps its thinking, because providers demand it while thinking is on.
 3. If the provider refuses thinking of the current turn, later requests omit the turn's thinking up to the refused
-   request (`ChatRequest.thinking_from`). Later thinking is sent: it follows the new prefix.
+   request (`ChatRequest.thinking_from`). Later thinking is sent, because it was signed with the new prefix.
 4. Some models have refused thinking after a changed prefix (`ChatRequest.binds_thinking`). For these, a view omits
    thinking after text that a stage shortens differently in each request, and all thinking after a new summary or mask.
 """
@@ -143,8 +143,8 @@ class Conversation:
     """Positions of instructions that newer instructions with the same beginning replaced."""
 
     def with_newest_instructions(self, limit: int) -> Conversation:
-        """Return the same history. If repeated instructions take too much of `limit` tokens, only the newest of them
-        still count as instructions; older ones may be summarised or omitted."""
+        """Return the conversation. If repeated instructions take too many of `limit` tokens, only the newest of them
+        count as instructions in the result, so that the older ones may be summarised or omitted."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
@@ -201,7 +201,7 @@ class Conversation:
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
     def with_pins(self, pins: tuple[int, ...]) -> Conversation:
-        """Return a copy with these pinned messages, which stay in every payload. It shares digests and token counts.
+        """Return a copy with these pinned messages, which stay in every payload. Copies share digests and token counts.
 
         Pins are positions after the leading instructions, ascending.
         """
@@ -251,7 +251,7 @@ class Kept(Struct, frozen=True):
 
 
 def kept_messages(transcript: Transcript, pins: tuple[int, ...], task: int = -1, *, is_whole: bool = True) -> Kept:
-    """`task`: last turn's first message, -1 if stages may omit it. `is_whole`: whether they must not change it."""
+    """`task`: last turn's first message, -1 if stages may omit it. `is_whole`: False if stages may change it."""
     units = tuple(sorted({transcript.unit_of(position) for position in pins}))
     pinned = {index for start, stop in units for index in range(start, stop)}
     unchanged = {transcript.last_user, *transcript.messages.live_places, *([task] if is_whole else ())} - {-1}
@@ -326,7 +326,7 @@ def sent_in(part: Part) -> Sequence[int]:
 
 
 def omitted_in(conversation: Conversation, part: Part) -> range:
-    """Return the positions of pruned messages or of a summary's range, including its carried messages."""
+    """Return the positions that a part omits: pruned messages, or a summary's range with its carried messages."""
     match part:
         case Summary(chunk):
             positions = conversation.chain.positions
@@ -338,7 +338,7 @@ def omitted_in(conversation: Conversation, part: Part) -> range:
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
-    """Yield each part with its position, or None if stages cannot alter it. Verbatim parts are split into messages."""
+    """Yield each part with its message's position; None if stages cannot alter it. Verbatim parts are split."""
     for part in view.parts:
         match part:
             case Verbatim(start, stop):
@@ -440,8 +440,8 @@ ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "fad
 
 
 def current_turn(conversation: Conversation) -> int:
-    """Return the position of the current turn's first message; -1 without a turn. As for providers, a message with tool
-    results never begins a turn."""
+    """Return the position of the current turn's first message; -1 without a turn. A message with tool results never
+    begins a turn, because providers count turns so."""
     messages = conversation.transcript.messages
     for index in reversed(range(len(messages))):
         message = messages[index]
@@ -484,8 +484,8 @@ def lacks_current_thinking(conversation: Conversation, view: View | None) -> boo
 
 
 def sent_again_from(conversation: Conversation, view: View | None) -> int:
-    """Return the position from which later requests may send the turn's thinking; 0 for all of it. Omitted thinking
-    stays omitted. If the view changes with every request, the thinking of its answer is not sent either."""
+    """Return the position from which later requests may send the turn's thinking; 0 for all thinking. Omitted thinking
+    stays omitted. If the view changes with every request, later requests also omit the thinking of the answer to it."""
     messages = len(conversation.transcript)
     if view is not None and _first_made_anew(conversation, view) < messages:
         return messages + 1

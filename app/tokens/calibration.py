@@ -21,10 +21,10 @@ FEWEST_NOTED = 3
 """Least number of samples for a note, because one or two samples may be arbitrary."""
 TOLERANCE = 0.01
 SIZES = (1_000, 10_000, 100_000)
-"""Sizes in estimated tokens. A new line is adopted if it differs at one size by more than the share `TOLERANCE`."""
+"""Sizes in estimated tokens. A new line replaces the old line if they differ at one size by more than `TOLERANCE`."""
 
 KEPT = 8
-"""Most samples kept of each size: of large and of small prompts. So small prompts never displace large ones."""
+"""Maximum number of kept samples of large prompts, and of small prompts, which so never displace large prompts."""
 NOISE = 0.001
 """Unit of a line's total relative error, whose cost is logarithmic: `log1p(error / NOISE)`."""
 OFFSET_SCALE = 2_000
@@ -36,9 +36,9 @@ CAUTION = 1.5
 """Weight of a sample above the line. If the line is too low, a request may exceed the window. If it is too high,
 compaction only starts a little early."""
 CONFIRMED = 3
-"""Least number of samples that must agree with a ratio below the prior's ratio."""
+"""Minimum number of samples that must agree with a ratio below the prior's ratio."""
 CONFIRMING = 1.0
-"""Least total weight of these samples, so that small prompts alone never lower the ratio."""
+"""Minimum total weight of these samples, so that small prompts alone never lower the ratio."""
 AGREEING = 0.1
 """Largest relative error of a sample that agrees with a line."""
 
@@ -62,7 +62,7 @@ class LineBounds(Struct, frozen=True):
     least: float
     """A sample below this share of the expected count is rejected."""
     confirmed_above: bool = False
-    """Whether samples must confirm a ratio above the prior's ratio, too, like a ratio below it."""
+    """Whether samples must confirm not only a ratio below the prior's ratio, but also a ratio above it."""
 
 
 PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)

@@ -103,8 +103,8 @@ def latest_turn(messages: Sequence[Message]) -> int:
 
 
 def turn_reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of reasoning that the provider drops in later turns. `unit_tokens` leaves them out, so that its
-    counts stay valid."""
+    """Return the tokens of reasoning that the provider drops in later turns. `unit_tokens` does not include them, so
+    that its counts stay valid in later turns."""
     return reasoning_tokens(message, rules, count) if _counts_in_its_turn(message, rules) else 0
 
 
@@ -144,8 +144,8 @@ def system_text(messages: Iterable[Message]) -> str | None:
 def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> tuple[int, ...]:
     """Return the tokens of each message of a unit.
 
-    Parallel calls are one text in the prompt, and so are their results. A result gets the tokens of its own text, the
-    calling message gets the rest.
+    In the prompt, parallel calls are one text, and so are their results. Each result counts the tokens of its own text.
+    The calling message counts the remaining tokens.
     """
     if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
         return (_message_tokens(unit[0], unit[0].name, rules, count),)
@@ -187,7 +187,7 @@ def declared_tokens(
             return tokens + count(text)
         if shows_tools:
             return tokens + count(text) + 1
-        # Without tools the beginning of the reply names the format, too.
+        # Without tools, the beginning of the reply also names the response format.
         tokens += answer_tokens(declarations, rules, count)
         tokens += count(text) + 4 if system is None else _tokens_behind(system, text, count)
     return tokens

@@ -40,10 +40,10 @@ log = structlog.get_logger("steno.estimator")
 INTEGER_BYTES = 32
 MOST_MODELS = 1_000
 DECLARED_REMEMBERED = 16
-"""Most tool declarations whose digest is cached, with their bytes."""
+"""Maximum number of tool declarations whose digests are cached."""
 
 COSTLY = 1 << 20
-"""Assumed work, in bytes, for uncounted tools or schemas. Counting them counts the instructions twice."""
+"""Assumed work, in bytes, to count tools or schemas, for which the instructions are counted twice."""
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
@@ -258,7 +258,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Return the number of leading messages (at most `known`) that keep their tokens. Results change their unit."""
+    """Return the number of leading messages, at most `known`, that keep their tokens. New results change their unit."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 
@@ -275,6 +275,6 @@ def _declared_key(way: _Way, declares: _Declares) -> Key:
 
 def _key(way: _Way, unit: Sequence[Message]) -> Key:
     key = b"%d" % way.tag
-    for message in unit:  # With sizes, because digests leave out volatile text, which costs tokens, too.
+    for message in unit:  # Digests leave out volatile text, so the key also has sizes: this text costs tokens, too.
         key = b"%b %b%d" % (key, message.digest, len(message.raw))
     return key

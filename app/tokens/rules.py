@@ -152,7 +152,7 @@ def _within_patches(width: int, height: int, patches: int) -> tuple[int, int]:
 
 
 LONGEST_MODEL = 300
-"""Characters of a model's name; the limit keeps searches short."""
+"""Maximum characters that are read of a model's name."""
 WHOLE = "whole"
 """Variant whose estimate includes all tokens that a family adds, so that its prior has no offset."""
 
@@ -181,7 +181,7 @@ PAGES = Pages(216)
 
 
 class CountingRules(Struct, frozen=True):
-    """Token costs of a model family. Counts are cached for each of the few distinct values."""
+    """Token costs of a model family. Models with equal rules share cached counts."""
 
     pictures: Tiles | Patches | Area
     encoding: str = "o200k_base"
@@ -262,7 +262,7 @@ _FAMILIES = tuple(
     )
 )
 _ROUTED = re.compile(r"(^|/)openai$")
-"""Prefix of a router's model names. Routers use Responses for gpt-5, where tools have no preamble."""
+"""Prefix of a router's OpenAI models. Routers use the Responses API for gpt-5, where tools have no preamble."""
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 

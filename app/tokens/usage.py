@@ -1,14 +1,14 @@
 """Usage: the reported tokens of a call, their price, and the saving by compaction.
 
 The saving is the cost of the client's own (uncompacted) request minus the cost of the call. The provider reports the
-tokens of the sent prompt and how many of them its cache had. For the client's own request Steno derives both from the
-conversation's previous request, because a client's history only grows:
+tokens of the sent prompt, and how many of them its cache had. For the client's own request, Steno derives these two
+numbers from the conversation's previous request, because a client's history only grows:
 
 1. Steno omitted the same tokens as from the previous request. Then the client's prompt grew by as many tokens as the
    sent prompt. If the cache had the previous prompt, it would also have had the omitted tokens.
 2. Steno omitted other tokens. Then the growth is estimated, and the cache had only the bytes before the change. The
-   client's own prompt would still have extended its previous prompt. If the provider caches, and read that prompt a
-   short time ago, it would have had all tokens but the last (`lag`).
+   client's own prompt would still have extended its previous prompt. If the provider caches prompts, and the previous
+   request was a short time ago, the cache would have had the previous prompt except its last tokens (`lag`).
 3. Steno omitted nothing, now or before: the saving is 0.
 
 Both requests are assumed to have the same completion.
@@ -214,7 +214,7 @@ class EarlierRequest(Struct, frozen=True):
     lag: int = 0
     """Tokens at the end of a prompt that the cache misses at the next request."""
     long: bool = False
-    """Whether the cache keeps prompts for an hour, at a price."""
+    """Whether the cache keeps prompts for an hour, at a higher price."""
 
 
 def uncompacted_usage(
@@ -222,7 +222,7 @@ def uncompacted_usage(
 ) -> Tokens:
     """Return the usage that the provider would have reported for the client's own request.
 
-    `recent`: the cache still has the previous request.
+    `recent`: whether the cache still has the previous request's prompt.
     """
     if tokens.prompt is None or not (estimated.omitted or (before is not None and before.estimated.omitted)):
         return tokens
@@ -230,7 +230,7 @@ def uncompacted_usage(
     if tokens.cached is None and tokens.written is None:
         return replace(tokens, prompt=whole)
     cached = min(whole, max(0, _cached(tokens, whole - tokens.prompt, estimated, before, recent=recent)))
-    # The same share of the uncached tokens is written to the cache.
+    # Assume that the same share of the uncached tokens would have been written to the cache.
     share = (whole - cached) / max(1, tokens.prompt - (tokens.cached or 0))
     written, hour = (count and round(share * count) for count in (tokens.written, tokens.written_hour))
     return replace(tokens, prompt=whole, cached=cached, written=written, written_hour=hour)
@@ -312,7 +312,7 @@ class CostGate(Struct, frozen=True):
     """
 
     requests: int = 10
-    """Least expected number of further requests, including the current one."""
+    """Minimum of the expected number of further requests, including the current one."""
 
 
 class Rates(Struct, frozen=True):
@@ -334,7 +334,7 @@ class Change(Struct, frozen=True):
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed price ratios of a model without a price: those of most models. With a local model, caching saves time."""
+"""Assumed prices of a model without known prices: the usual ratios. With a local model, a cached prompt saves time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
@@ -347,8 +347,8 @@ def rates_of(price: Price, *, warm: bool) -> Rates | None:
 
 
 def is_worth(change: Change, rates: Rates, gate: CostGate, calls: float = 0.0) -> bool:
-    """Return whether the change saves at least its cost. `calls` is the cost of its summaries, in tokens times the
-    price of a million."""
+    """Return whether the change saves at least its cost. `calls` is the cost of its summary calls, in tokens times the
+    price per million tokens."""
     requests = max(gate.requests, change.freed / (2 * max(1.0, change.growth)))
     saves = requests * change.freed * rates.cached
     return saves >= calls + change.rewritten * (rates.uncached - rates.cached)
