@@ -21,7 +21,7 @@ LINES = {
     "app/http": 2_672,
     "app/inspector": 1_885,
     "app/providers": 1_561,
-    "app/proxy": 2_716,
+    "app/proxy": 2_736,
     "app/api": 1_985,
     "app/runtime": 489,
     "app/settings": 1_589,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 8_391,
 }
 """Lines of Python by folder, at most."""
-FILES = 156
+FILES = 158
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

@@ -38,10 +38,11 @@ from app.formats.requests import BOUNDS, WireRequest, is_given, read_focus
 from app.http.own_headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
-from app.proxy.exchange import REQUEST, RequestRecord, Services
+from app.proxy.exchange import Services
 from app.proxy.learn import conversation_seen, latest_history, plan_of
 from app.proxy.reply import context_of
 from app.proxy.request import count_messages, parse_request, split_body
+from app.proxy.request_log import REQUEST, RequestRecord
 from app.store import StoredConversation
 from app.store.chunks import chunks_in
 

@@ -34,8 +34,9 @@ from app.http.asgi import peer_of, read_body
 from app.http.credentials import is_trusted
 from app.http.headers import value_of
 from app.proxy.conversation_ids import name_in_path
-from app.proxy.exchange import LONGEST_PATH, REQUEST, Services
+from app.proxy.exchange import Services
 from app.proxy.request import plain_body
+from app.proxy.request_log import LONGEST_PATH, REQUEST
 from app.proxy.router import LISTENER
 from app.store import Page, Paging, StoredConversation, StoreUnavailable, UnknownCursor
 from app.store.conversations import find_conversation

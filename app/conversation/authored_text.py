@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, dropwhile, islice
+from itertools import accumulate, dropwhile
 from operator import itemgetter
 
 from app.conversation.client_context import queued_words, without_context
@@ -52,11 +52,6 @@ _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
 """Tags around the user's words. Cline's `answer` has such words only after a question of the assistant."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
-
-LONGEST_TITLE, LONGEST_TITLED = 80, 200_000
-"""Most characters of a title, and most bytes of a message from which Steno takes a title."""
-TITLE_MESSAGES = 3
-"""Number of user messages, from the first, that are searched for a title."""
 
 
 def _pattern(written: str) -> re.Pattern[str]:
@@ -320,17 +315,3 @@ def _blank(text: str, spans: Iterable[Span], by: str = _HIDDEN) -> str:
             kept += (text[place:start], re.sub(r"[^\n]", by, text[max(start, place) : stop]))
             place = stop
     return "".join((*kept, text[place:]))
-
-
-def title_of(messages: Sequence[Message]) -> str:
-    """Return the first words of the user on one line, as a title; empty if the first messages have none."""
-    of_user = (message for message in messages if message.kind is Kind.USER)
-    for message in islice(of_user, TITLE_MESSAGES):
-        if len(message.raw) <= LONGEST_TITLED:
-            words = " ".join(" ".join(authored_in(without_context(message.own_texts))).split())
-            if len(words) > LONGEST_TITLE:
-                cut = words[:LONGEST_TITLE]  # The last word may be cut: remove it, unless it is the only one.
-                return f"{cut.rpartition(' ')[0].rstrip(' ,;:-') or cut}\N{HORIZONTAL ELLIPSIS}"
-            if words:
-                return words
-    return ""

@@ -23,9 +23,9 @@ from app.formats.raw_json import (
 )
 from app.formats.refusals import decoded_body, error_body
 from app.formats.requests import Headers, WireRequest
-from app.formats.spec import FormatSpec
+from app.formats.spec import FormatSpec, says_window_full
 from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
-from app.formats.usage import Usage, says_window_full, usage_members, usage_of
+from app.formats.usage import Usage, usage_members, usage_of
 
 LARGEST_WHOLE = 16 << 20
 """Most bytes of an unstreamed answer that Steno holds to edit it. The longest texts of today's models take 1 MB, and an

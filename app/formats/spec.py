@@ -55,6 +55,16 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     """Options of every call, such as the request for a stream."""
 
 
+_WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
+"""Pattern of finish reasons for a full window. OpenAI's `length` does not match: it may be the client's own cap."""
+LONGEST_REASON = 100
+
+
+def says_window_full(finish: object) -> bool:
+    """Return whether a finish reason means that the model's window was full."""
+    return isinstance(finish, str) and len(finish) <= LONGEST_REASON and _WINDOW_FULL.search(finish) is not None
+
+
 class FormatSpec(Struct, frozen=True, kw_only=True):
     name: str
     page: str

@@ -19,9 +19,9 @@ from app.compaction.prompts import SummaryRequest
 from app.formats.raw_json import Path, holds_more_values, object_of, values_at
 from app.formats.refusals import decoded_body
 from app.formats.requests import WireRequest
-from app.formats.spec import FormatSpec
+from app.formats.spec import FormatSpec, says_window_full
 from app.formats.sse import MOST_VALUES, FrameSplitter
-from app.formats.usage import bill_of, read_usage, says_window_full, usage_members
+from app.formats.usage import bill_of, read_usage, usage_members
 
 Json = Mapping[str, Any]
 

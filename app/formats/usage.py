@@ -50,9 +50,6 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
 """Members that may hold each number, as pairs of the containing object and the member. The first one present counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Pattern of models that may report reasoning only as a part of the total."""
-_WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
-"""Pattern of finish reasons for a full window. OpenAI's `length` does not match: it may be the client's own cap."""
-LONGEST_REASON = 100
 LONGEST_WORD = 64
 """Most characters of the name of a service tier or a region."""
 TICKS = 10_000_000_000
@@ -129,11 +126,6 @@ def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, 
         usage |= {name: value for name, value in object_of(held.get(spec.usage)).items() if value is not None}
         model, tier = text_at(held, spec.model) or model, text_at(held, "service_tier") or tier
     return usage, model, tier
-
-
-def says_window_full(finish: object) -> bool:
-    """Return whether a finish reason means that the model's window was full."""
-    return isinstance(finish, str) and len(finish) <= LONGEST_REASON and _WINDOW_FULL.search(finish) is not None
 
 
 def read_usage(usage: object, model: str = "") -> Tokens:

@@ -37,7 +37,8 @@ from app.inspector.pages import FILES, HEADERS, counted, render
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
 from app.proxy.caller import ANONYMOUS
-from app.proxy.exchange import REQUEST, Services
+from app.proxy.exchange import Services
+from app.proxy.request_log import REQUEST
 from app.proxy.router import LISTENER
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
 from app.settings.checks import Finding

@@ -37,9 +37,10 @@ from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, re
 from app.http.upstream import LONGEST_REFUSAL, read_into
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
-from app.proxy.exchange import Attempt, Call, Exchange, RequestRecord, Services
+from app.proxy.exchange import Attempt, Call, Exchange, Services
 from app.proxy.learn import LONGEST_REASON, record_unread
 from app.proxy.request import INLINE_BODY, Unread
+from app.proxy.request_log import RequestRecord
 
 log = structlog.get_logger("steno.bypass")
 

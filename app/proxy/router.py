@@ -31,7 +31,7 @@ from app.http.asgi import AUTHORITY, HANDSHAKE, KNOWN, SIGNATURE, ClientAnswer, 
 from app.http.credentials import sends_key
 from app.http.headers import Headers
 from app.proxy.conversation_ids import IN_PATH, name_in_path
-from app.proxy.exchange import LONGEST_PATH, REQUEST, RequestRecord
+from app.proxy.request_log import LONGEST_PATH, REQUEST, RequestRecord
 from app.runtime.bounded import LogThrottle
 from app.telemetry.metrics import Metrics
 

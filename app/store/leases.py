@@ -36,6 +36,8 @@ from app.store.tables import insert_into, leases, now_ms, owned, read_once
 
 LEASE_SECONDS = 15.0
 """Life of a lease without a heartbeat, see `compaction.lease.HEARTBEAT_SECONDS`."""
+POLL_SECONDS = 0.25
+"""Time between two checks by a request that waits for another request's compaction."""
 _REVOKED = ""
 """Value of `conversation_id` of a revoked lease."""
 KEPT_MS = 600_000

@@ -60,8 +60,6 @@ COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
 """Earliest times of the attempts to commit, in seconds after the first attempt. The last attempts are for a failover,
 which takes twenty seconds or more."""
 COMMIT_TRY_SECONDS = 1.7
-POLL_SECONDS = 0.25
-"""Time between two checks by a request that waits for another request's compaction."""
 SPARE_MS = 250
 """A waiting request also sees leases that were revoked up to this many milliseconds before its wait."""
 LARGEST_HISTORY = 100 << 20
@@ -433,7 +431,7 @@ class Store:
             if (left := began + seconds - monotonic()) <= 0:
                 return None
             # Random, because many requests may begin to wait together.
-            await sleep(min(left, POLL_SECONDS * random.uniform(0.75, 1.25)))
+            await sleep(min(left, leases.POLL_SECONDS * random.uniform(0.75, 1.25)))
         waited_ms = round(1_000 * (monotonic() - began)) + SPARE_MS
         is_revoked = await self.task(leases.is_revoked_within, claim.tenant, claim.range, waited_ms)
         return "revoked" if is_revoked else "ended"

@@ -13,14 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.conversation.authored_text import (
-    LONGEST_TITLE,
-    LONGEST_TITLED,
     authored_in,
     authored_text,
     is_result,
-    title_of,
 )
 from app.conversation.messages import Kind, Message
+from app.conversation.title import LONGEST_TITLE, LONGEST_TITLED, title_of
 from app.formats.registry import FORMATS
 
 Parts = tuple[str, ...]

@@ -22,7 +22,7 @@ from app.cli.main import COMMANDS
 from app.cli.run import FIRST_PARTY, is_anthropic, prepared, settings_of, variables_for
 from app.cli.serve import banner
 from app.conversation.reasons import _REMEDIES, Code, because, hint_for
-from app.proxy.exchange import _AWAY, _FAULT, _STATUSES
+from app.proxy.request_log import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
 from examples import chat
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from app.compaction.chunks import Outcome
-from app.proxy.exchange import RequestRecord
+from app.proxy.request_log import RequestRecord
 from app.runtime.bounded import LogThrottle
 from app.telemetry.metrics import CACHES, ENDS, REPORTED, Metrics, Sampler
 from app.tokens.usage import Purpose, Tokens

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from app.formats.chat_completions.answers import CompletionEditor
-from app.formats.usage import prompt_tokens, read_usage, says_window_full, usage_of
+from app.formats.spec import says_window_full
+from app.formats.usage import prompt_tokens, read_usage, usage_of
 from app.tokens.usage import Tokens
 
 
