@@ -299,7 +299,7 @@ def newest(row: Row[Any]) -> tuple[int, int, str]:
 
 
 def path(messages: Mapping[str, Row[Any]], end: Row[Any]) -> list[Row[Any]]:
-    """Return the messages from the first one through `end`."""
+    """Return the messages from the first message through `end`."""
     found = [end]
     while (before := messages.get(found[-1].previous_id)) is not None:
         found.append(before)

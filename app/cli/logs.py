@@ -93,7 +93,7 @@ def _without_empty(_logger: object, _method: str, event: structlog.typing.EventD
 
 
 def _places(error: BaseException) -> Iterator[str]:
-    """Yield the traceback and the class of an error's cause, and then those of the error."""
+    """Yield traceback and class of each error in the chain of causes, the first cause first."""
     origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if origin is not None:
         yield from _places(origin)

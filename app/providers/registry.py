@@ -73,7 +73,6 @@ class ListedModel(Struct, frozen=True):
     search: float | None = None
     """US dollars per million web searches."""
     tiers: dict[str, tuple[ListedPrice, ...]] = {}
-    """Prices by service tier."""
     regions: dict[str, float] = {}
     """Factors of the price, by the region that an answer names."""
     cap: int | None = None

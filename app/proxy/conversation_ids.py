@@ -164,7 +164,7 @@ class Conversations:
         return found
 
     def forget(self, erased: Erased) -> None:
-        """Forget erased conversations. The next request with such a history starts a new conversation."""
+        """Forget erased conversations. The next request with an erased history starts a new conversation."""
         self._heads.drop(lambda _, head: erased.covers(*head[:2]))
         self._tips.drop(lambda key, _: erased.covers(*key))
 

@@ -1,7 +1,7 @@
 """Recovery: the changed payload that Steno may send after the provider refused a payload.
 
 Steno changes the messages of a request at most once. A payload without usage or thinking, or with merged messages of
-one role, does not count as such a change.
+one role, does not count.
 
 | refused | new payload | learnt |
 |---|---|---|

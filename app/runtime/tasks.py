@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 T = TypeVar("T")
 
 THREADS = 4
-"""Number of threads. More would not help: the GIL lets one thread run at a time, except while it counts tokens."""
+"""Number of threads. More would not help: the GIL lets one thread run at a time, except threads that count tokens."""
 AT_ONCE = 2
 """Most pieces of work of one tenant at once, so that other tenants get threads."""
 IDLE_SECONDS = 1.0

@@ -136,14 +136,12 @@ class StoredConversation(ConversationState, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True):
-    """Filter of a list of conversations. A conversation must meet all conditions."""
+    """Filter of a list of conversations, also by status and model of the latest request. All conditions must be met."""
 
     text: str = ""
     """Part of the conversation's id or of one of its summaries."""
     status: str | None = None
-    """Status of the latest request."""
     model: str | None = None
-    """Model of the latest request."""
 
 
 class SeenTenant(Struct, frozen=True):

@@ -136,7 +136,7 @@ def _oldest(time: Column[int], kept_ms: int, most: int) -> Select[Any]:
 
 
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
-    """Delete at most `most` rows of one of a tenant's tables, and return their number; 0 if no row is left."""
+    """Delete at most `most` of a tenant's rows, from one table. Return their number; 0 if the tenant has no rows."""
     for table in _ERASED:
         key, own = tuple_(*table.primary_key), table.c.tenant == tenant
         some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()

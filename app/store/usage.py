@@ -154,8 +154,6 @@ class UsageSums(Struct, frozen=True):
 
 
 class UsagePage(Struct, frozen=True):
-    """A page of a conversation's records, and the sums over all its records."""
-
     page: Page[StoredUsage]
     sums: UsageSums
 
