@@ -32,9 +32,9 @@ from app.conversation.messages import Kind, Message
 from app.conversation.tool_results import WORDINGS, ResultConfidence
 
 LONGEST_MESSAGE = 16_384
-"""Most characters that Steno reads of a message. Of a longer message it reads half as many at each end."""
+"""Most characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
 LONGEST_OMISSION = 1 << 20
-"""Most characters of an unread middle, which Steno searches for an announcement. After more, the end does not count."""
+"""Longest unread middle that is searched for an announcement, in characters. After a longer one, the end is dropped."""
 EDGE = 2_000
 """Number of characters at each end of a message that show whether it is a result."""
 LONGEST_HEADING = 500
@@ -75,9 +75,9 @@ _OWN_PART = _pattern(
 )
 _RESULT_TAG = _pattern(rf"<(?:{'|'.join(WORDINGS['result_tags'])})(?:\s[^<>]{{0,1000}})?>")
 _ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
-"""Emptied element that clients add as a separate part, such as their environment."""
+"""Pattern of an element, without its content, that clients add as a separate part, such as their environment."""
 _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
-"""Whole part in which Cline or Roo announces that the next part is a result."""
+"""Pattern of a whole part in which Cline or Roo announces that the next part is a result."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:`{3,}[^`\n]*|~{3,}[^\n]*)$")
 _FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")

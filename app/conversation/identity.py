@@ -57,7 +57,7 @@ class Identity:
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
 
     def chain_of(self, tenant: str, history: History) -> Chain:
-        """Return the chain of digests over a history. The history caches the chain of its latest tenant, so that Steno
+        """Return the chain of digests over a history. The history caches the chain for the latest tenant, so that Steno
         computes only the digests of new messages."""
         kept: _Chained | None = history.chained
         is_own = kept is not None and kept.tenant == tenant and kept.identity is self

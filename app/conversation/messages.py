@@ -74,7 +74,7 @@ class Media(Struct, frozen=True):
     text: str = ""
     """Content of a text file."""
     name: str = ""
-    """Name of a file, given by its sender."""
+    """Name of a file, as the client gave it."""
     bound: bool = False
     """True if the provider accepts no text in place of this part."""
 
@@ -463,7 +463,7 @@ class Transcript:
         """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
         These are instructions. If `end` is inside a turn, they are also the turn's first user message and, unless a
-        user message is at `end`, the last one before `end`. A user message with results stays together with the
+        user message is at `end`, the last before `end`. A user message with results stays together with the
         calls.
         """
         places = self.messages.instruction_places

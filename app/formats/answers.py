@@ -127,7 +127,7 @@ class AnswerEditor:
         return self.early is not None and self.early.begins_answer
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Return the end of the frames from `start` on that need no edit."""
+        """Return the end of the frames that begin at `start` and need no edit."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)

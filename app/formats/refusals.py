@@ -294,7 +294,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Number of words compared on each side of a number. If the request has them next to a digit, it has the number."""
+"""Words compared on each side of a number. If they are next to a digit in the request, the number counts as quoted."""
 MOST_PLACES = 8
 """Most occurrences of a number in an error. A number with more occurrences counts as quoted."""
 PIECE = 65_536

@@ -137,7 +137,7 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def untouched(self) -> bytes:
-        """The client's bytes without Steno's own members."""
+        """The client's body without the members for Steno."""
         if not any(name in self.source for name in self.SPEC.own_members):
             return self.source.text
         return self.source.spliced(remove=self.SPEC.own_members)
@@ -298,7 +298,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Return the JSON text of members that cannot be decoded, such as a huge number, to count its tokens."""
+    """Return the JSON text of members that cannot be decoded, such as huge numbers, to count their tokens."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

@@ -29,7 +29,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     """Function that returns the members of a summary request from the instructions and a transcript."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
     """Tuples of a member that declares tools, and the member and value that forbid calls. The declarations stay,
-    because the cached prompt includes them, and because providers refuse the forbidding member without them."""
+    because the cached prompt includes them, and because providers refuse the forbidding member without tools."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
@@ -75,8 +75,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Pattern of paths with a model and a method, if the API has such paths. Steno compacts requests of `methods`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether clients store frames that Steno sends before the answer in their histories. A provider may refuse a tool
-    call after such a frame, so Steno sends such frames for a request with tools only if the client asks for them."""
+    """Whether clients store frames before the answer in their histories. A provider may refuse a tool call after such a
+    frame, so for a request with tools Steno sends such frames only if the client asks for them."""
     other_paths: tuple[bytes, ...] = ()
     """Prefixes of other paths of the API. Steno forwards requests there unchanged to the same upstreams."""
     counting_path: bytes | None = None
@@ -87,7 +87,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     user_message: Callable[[str], Mapping[str, Any]]
     """Function that returns a user message with a text: a note, or the instructions at the end of a summary call."""
     own_members: tuple[str, ...] = ("context", "conversation_id")
-    """Members for Steno. Steno removes them before forwarding, because providers refuse unknown members."""
+    """Members that clients send for Steno. Steno does not forward them, because providers refuse unknown members."""
     output_members: tuple[str, ...]
     """Members with the output cap. The first one in a request counts."""
     output_holders: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     holders: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object."""
     usage: str = "usage"
-    """Member with the reported tokens. `MEMBERS` in `usage.py` has the names of the numbers in it."""
+    """Member with the reported tokens. `MEMBERS` in `usage.py` has the names of its numbers."""
     usage_option: Pattern[bytes] | None = None
     """Pattern of refusals of the option for usage in a stream; None if streams always report usage."""
     model: str = "model"
@@ -269,7 +269,7 @@ INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
 PLACED = frozenset({"additional_tools", "configuration_update"})
 """Types of items that change the tools or the configuration of the following turns."""
 COMPACTION = "compaction"
-"""Type of the item into which the provider compacted everything before it."""
+"""Type of the item with which the provider replaces all items before it."""
 REASONING = "reasoning"
 
 
@@ -326,7 +326,7 @@ SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
 """Types of items whose `id` links them to another item."""
 SHORT = 200
-"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer one, and seals its item."""
+"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer one and seals its item."""
 
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
 """Members of parts that clients move or drop between turns. Digests do not depend on them."""

@@ -47,7 +47,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "searches": (("server_tool_use", "web_search_requests"),),
     "total": (("", "total_tokens"),),
 }
-"""Members that may hold each number, as pairs of the containing object and the member. The first one present counts."""
+"""Members that may hold each number, each as the containing object and the member. The first one present counts."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Pattern of models that may report reasoning only as a part of the total."""
 LONGEST_WORD = 64

@@ -28,7 +28,7 @@ depend on the head alone."""
 AUTHORITY = "steno.authority"
 """Scope key: the host in a request target that is an absolute URL; None for a path."""
 HANDSHAKE = "steno.handshake"
-"""Scope key: True if the request asks for a WebSocket. The headers in the scope lack this offer."""
+"""Scope key: True if the request asks for a WebSocket. The headers in the scope lack its `Upgrade` header."""
 JOINED = 65_536
 """Maximum bytes of a body that is written together with its head: copying it costs less than another write."""
 CLOSES = b"connection: close\r\n"

@@ -350,7 +350,7 @@ class UpstreamExchange:
         finally:
             self._waiter = None
             if connection.exchange is self:
-                connection.deadline = NEVER  # The client may read slowly.
+                connection.deadline = NEVER  # Now Steno waits for the client.
 
     def _error(self, fault: Exception) -> StenoError:
         if isinstance(fault, _Stalled):

@@ -138,8 +138,8 @@ class KnownHead:
         return cls(own, places[0], head[:start], end, head[end:])
 
     def length_in(self, data: bytes) -> bytes | None:
-        """Return the digits of the content-length if the data begins with this head, else None. Their number must be
-        the same, so that the head's size, which was checked, stays the same."""
+        """Return the digits of the content-length if the data begins with this head, else None. The number of digits
+        must be the same, because only a head of the same size has passed the size check."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
         digits = data[len(self._before) : self._gap]

@@ -77,7 +77,7 @@ class GeminiEditor(AnswerEditor):
 
 @dataclass(slots=True)
 class GeminiEvents(EarlyFrames):
-    """Frames of Gemini's format: answers with an empty text. All clients accept these and no other frames."""
+    """Frames of Gemini's format: answers with an empty text, the only added frames that all clients accept."""
 
     def keep_alive(self) -> bytes:
         return self._with(b"")

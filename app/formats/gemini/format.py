@@ -134,7 +134,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return the text of a part: of a result, its only member if that member is a text, or else its JSON."""
+    """Return the text of a part. For a result, this is its only member if that is a text, or else its JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")

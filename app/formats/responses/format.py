@@ -354,7 +354,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """Remove the id of an item whose preceding reasoning is gone: by that id the provider looks for the reasoning."""
+    """Remove the id of an item whose preceding reasoning is gone, because the id makes the provider look for it."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
