@@ -37,8 +37,8 @@ SAMPLE_HEAD = """\
 # Every setting of Steno with its default. docs/settings.md says more about each. Written by `make generate`.
 #
 # Steno reads this file only if you name it: steno serve --config config/steno.yaml, or STENO_CONFIG. Copy the settings
-# that you change; all others keep their defaults. Flags override the environment (STENO_ and the key, "__" between its
-# parts: STENO_COMPACTION__TRIGGER__TOKEN_RATIO), and the environment overrides this file.
+# that you change; all others keep their defaults. Flags override the environment (STENO_ and the key, with "__" for
+# each dot: STENO_COMPACTION__TRIGGER__TOKEN_RATIO), and the environment overrides this file.
 """
 REFERENCE_HEAD = """\
 # Settings
@@ -48,7 +48,7 @@ Flags override the environment, which overrides the YAML file. The file override
 Start with these six:
 
 - [`upstream.base_url`](#upstreambase_url): the provider
-- [`models`](#models): windows, where `steno models` shows a guess
+- [`models`](#models): windows of models for which `steno models` shows a guess
 - [`compaction.preset`](#compactionpreset): the way to shorten long histories
 - [`summary.model`](#summarymodel): the model that writes summaries
 - [`storage.url`](#storageurl): the database
@@ -56,9 +56,9 @@ Start with these six:
 
 How they are set:
 
-- **File**: `--config` or `STENO_CONFIG` names it; [config/steno.yaml](../config/steno.yaml) has every default.
-- **Environment**: `STENO_` and the key, with `__` between its parts, such as `{variable}`.
-  Give lists and whole sections as JSON; `null` is null.
+- **File**: `--config` or `STENO_CONFIG` names the file; [config/steno.yaml](../config/steno.yaml) has every default.
+- **Environment**: a variable's name is `STENO_` and the key, with `__` in place of dots, such as
+  `{variable}`. Write lists and whole sections as JSON, and null as `null`.
 - **Checks**: an invalid value or an unknown name stops the start. For a removed setting of the previous release, the
   message says what to do instead. `steno doctor` makes the same checks.
 

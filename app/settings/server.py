@@ -208,10 +208,10 @@ class IdentitySettings(Section):
     """Identity of conversations: [how Steno recognises a conversation](rest.md#names-of-conversations)."""
 
     ignore: tuple[re.Pattern[str], ...] = ()
-    """Regular expressions of volatile text, such as an injected date. Steno omits such text from digests.
+    """Regular expressions of volatile text, such as an injected date. Steno ignores such text when it compares
+    messages.
 
-    Messages that differ only in such text count as the same. After a change of this setting, Steno no longer finds the
-    summaries of conversations with such text.
+    After a change of this setting, Steno no longer finds the summaries of conversations with such text.
     """
 
 

@@ -108,7 +108,7 @@ class Settings(BaseSettings):
     inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
     secret: SecretStr | None = None
-    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE). With SQLite, Steno makes one; PostgreSQL needs yours.
+    """Secret key of digests (STENO_SECRET or STENO_SECRET_FILE). PostgreSQL needs it; for SQLite, Steno makes it.
 
     At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. Steno refuses a database that
     was made with [another secret](operations.md#another-secret): back up the secret with the database.
