@@ -32,7 +32,7 @@ LATEST_SUMMARIES = 4
 GROWTH_MARGIN = 1.25
 """Factor for the measured growth rate of a conversation, because the rate varies."""
 FIRST_SUMMARY_SECONDS = 20.0
-"""Assumed seconds of a summary by a model without a measurement."""
+"""Assumed seconds of a model's first summary."""
 LEAST_SECONDS = 0.001
 """Minimum seconds in the denominator of a rate."""
 HOUR = 3_600.0

@@ -41,7 +41,7 @@ LEAST_OVER_TARGET = 1.10
 WAIT_SHARE = 0.97
 """Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
-"""Maximum size of this view as a multiple of `Budget.room`. The operator may have set the cap to limit the price."""
+"""Like `WAIT_SHARE`, but as a multiple of `Budget.room`: the operator may have set the cap to limit the price."""
 REMEMBERED_SHARE = 0.5
 """Minimum size of a request that counts for `RequestRate`, as a share of `background_threshold`."""
 LEAST_KEPT = 0.5

@@ -1,5 +1,4 @@
-"""Results of a compaction: summary chunks, which replace messages in a payload; the check of the summariser's answers
-(`objection`); outcomes."""
+"""Summary chunks, which replace messages in a payload; check of summariser answers; outcomes of a compaction."""
 
 from __future__ import annotations
 
@@ -207,7 +206,6 @@ class Outcome(Enum):
     LEASE_LOST = auto()
     """The lease expired or another process took it. Chunks of that process may be in the store."""
     DELETED = auto()
-    """The conversation was deleted."""
     STORE_AWAY = auto()
     TAKES_TOO_LONG = auto()
     """The summary is still being made; the request is sent without it."""

@@ -94,7 +94,6 @@ class CompactionStart(Struct, frozen=True):
 
 
 Announce = Callable[[CompactionStart], None]
-"""Function that announces a compaction to the client."""
 
 
 @dataclass(slots=True, eq=False)

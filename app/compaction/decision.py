@@ -249,8 +249,8 @@ def _shaped(state: PlanningState, view: View) -> View:
 
 
 def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
-    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice, in which they may
-    shorten, and at last omit, the first message of the last turn."""
+    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice: first they may also
+    shorten, then also omit, the first message of the last turn."""
     policy, limit, cost = state.policy, state.budget.limit, state.cost
     target = min(state.budget.target, limit)
     for talk in (state.conversation, *state.conversation.giving_way):

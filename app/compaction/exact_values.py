@@ -16,7 +16,6 @@ from app.conversation.secrets import without_secrets
 from app.conversation.wordings import read_wordings
 
 LONGEST_VALUE = 120
-"""Maximum characters of a value."""
 LONGEST_TEXT = 1 << 16
 """Maximum characters read of one text, half at its start and half at its end."""
 
@@ -85,7 +84,7 @@ def readable_part(text: str, most: int) -> str:
 
 
 def find_values(text: str) -> Sequence[ExactValue]:
-    """Return the exact values of a text in order; of overlapping values only the first, and the longest of these."""
+    """Return the exact values of a text in order. If values overlap, keep the one that begins first, or the longest."""
     phrases = (ExactValue(p.start(), p.end(), str(p.lastgroup), p[0].rstrip(".,'")) for p in _PHRASES.finditer(text))
     values: list[ExactValue] = []
     for value in sorted((*_words(text), *phrases), key=lambda value: (value.start, -value.stop)):

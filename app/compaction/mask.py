@@ -57,8 +57,8 @@ class MaskPolicy(Struct, frozen=True):
     """Glob patterns of the tools whose results are never masked."""
 
     pressure: float | None = None
-    """Share of the limit. If messages without instructions reach it, all maskable results before the last unit are
-    masked. None: set a mask only if it makes a summary unnecessary."""
+    """Share of the limit. If the messages without the instructions reach this share, Steno masks all maskable results
+    before the last unit. None: set a mask only if it makes a summary unnecessary."""
     later: int | None = 10
     """Number of later results after which a result is masked even without assistant text; None to require text."""
 

@@ -213,8 +213,8 @@ class _Reached(Struct, frozen=True):
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """If the next chunk was made together with the last one: True if the next has to be a fold, False if it must not be
-    a fold. None allows both."""
+    """Whether the next chunk must be a fold (True) or must not be a fold (False), because the same compaction made the
+    last chunk and the next one. None allows both."""
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:

@@ -180,8 +180,8 @@ def chunk_text(chunk: SummaryChunk) -> str:
 
 
 def chunk_beside(chunk: SummaryChunk) -> str:
-    """Return the text after a summary: the user's words and exact values; empty without any. A record with a single
-    value is omitted if the user's words contain the value."""
+    """Return the text after a summary: the user's words and exact values; empty if the chunk has neither. A record with
+    a single value is omitted if the user's words contain the value."""
     fence = fence_of(chunk.through_digest)
     said = quote_user_words(chunk.user_words, fence)
     lines = [line for line in chunk.values if not ((only := _ONE_VALUE.fullmatch(line)) and _stands_in(only[1], said))]
@@ -201,7 +201,7 @@ def notes_so_far(chunk: SummaryChunk) -> str:
 
 
 def failed_results(messages: Sequence[Message], most: int) -> str:
-    """Return a list of the latest failed results, one for each call, to append to a summary; empty without any."""
+    """Return a list of the latest failed results, one for each call, to append to a summary; empty without failures."""
     if not most:
         return ""
     failed = {

@@ -84,8 +84,7 @@ KEPT_TURN = 0.5
 """Quotations of an earlier turn stay if the turn has more tokens than this share of the room for one message, and than
 this share of the quotations."""
 WIDE = 3
-"""Factor of the wide room, which is used if the view leaves it free. In a window of 8,000 tokens, 77 % of questions
-about dialogues find all evidence; with a factor of 1.6, 72 %."""
+"""Factor of the room for quotations of a question, if the view has so much room."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
@@ -98,7 +97,7 @@ ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
 """Minimum share of a message's words, weighted by rarity, that a passage and its neighbours must contain: for a
 question, and for a message without a question mark."""
 RECENT_MESSAGES = 6
-"""Number of messages before a question to which the question may refer, except omitted messages and long answers."""
+"""Number of messages before a question whose words do not count, because the question may refer to these messages."""
 LITTLE, LEAST_ASKED = 2.0, 0.1
 """Thresholds for the total rarity of a message's words; a word that no message contains has rarity 1. Below `LITTLE`
 ("yes, that one"), Steno also uses the words of the preceding assistant message if it ends with a question. Below
@@ -261,7 +260,7 @@ def quotation_for_last(conversation: Conversation, view: View) -> Recalled | Non
 def _values_note(
     conversation: Conversation, view: View, hidden: Hidden, origin: int, cost: Cost, room: int
 ) -> Note | None:
-    """Return the records of the latest `hidden` messages that fit into `room` tokens; None without any.
+    """Return a note with the records of the latest `hidden` messages that fit into `room` tokens; None without records.
 
     A record is omitted if summaries, masks or messages before `origin` contain all its values. `origin`: length of the
     history when the last summary was made, or the position after the last altered message if that is later. Messages
@@ -344,7 +343,7 @@ class _Quoter:
     usual: int
     """Room in tokens for the quotations of one message."""
     wide: int
-    """Maximum room, used for questions if the view leaves it free."""
+    """Maximum room for the quotations of a question, if the view has so much room."""
     free: int
     """Room for the quotations of a message before `origin`."""
     later: int

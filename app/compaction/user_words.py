@@ -45,7 +45,6 @@ HEADING = (
     "[The user said, quoted letter by letter behind the number of the turn; later statements hold over earlier ones:]"
 )
 CUT = "[...]"
-"""Mark of an omission."""
 
 _LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
 """Maximum characters of a list that is quoted whole with its heading, and of a sentence whose rank is not reduced."""
@@ -239,7 +238,7 @@ class OmittedWords:
         return AROUND + min(tokens, self._room) if tokens else 0
 
     def text(self, out: AbstractSet[int], room: int) -> str:
-        """Return the note of the user's words in the messages at `out`, within `room` tokens; empty without any."""
+        """Return the note of the user's words in the messages at `out`, within `room` tokens; empty without words."""
         said = [self._entries[index] for index in sorted(out) if index in self._entries]
         most = min(self._room, room - AROUND)
         kept = fitting_words(said, most, most, self._count)

@@ -262,7 +262,7 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
 def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
-    """Return the parts of the payload in order, as JSON members; of the history if `view` is None. Indexes count from 0
+    """Return the parts of the view (of the whole history if it is None) in order, as JSON members. Indexes count from 0
     after the leading instructions, both ends inclusive. `cost` counts a message; needed if thinking is omitted.
 
     Tokens are the provider's and add up to the total. The entry of the instructions includes tools, response format and

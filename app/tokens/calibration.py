@@ -18,13 +18,13 @@ from app.tokens.rules import LONGEST_MODEL, WHOLE
 from app.tokens.usage import MOST_TOKENS
 
 FEWEST_NOTED = 3
-"""Least number of samples for a note, because one or two samples may be arbitrary."""
+"""Minimum number of samples for a note, because one or two samples may be arbitrary."""
 TOLERANCE = 0.01
 SIZES = (1_000, 10_000, 100_000)
 """Sizes in estimated tokens. A new line replaces the old line if they differ at one size by more than `TOLERANCE`."""
 
 KEPT = 8
-"""Maximum number of kept samples of large prompts, and of small prompts, which so never displace large prompts."""
+"""Maximum number of kept samples of each size (large and small), so that small prompts never displace large ones."""
 NOISE = 0.001
 """Unit of a line's total relative error, whose cost is logarithmic: `log1p(error / NOISE)`."""
 OFFSET_SCALE = 2_000
