@@ -158,8 +158,7 @@ bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.relay $(if $(SUBJECTS),--subjects '$(SUBJECTS)') \
 		$(if $(SCENARIOS),--scenarios '$(SCENARIOS)') $(if $(ROUNDS),--rounds $(ROUNDS)) \
-		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) \
-		$(if $(SUBJECTS)$(SCENARIOS),--no-docs)
+		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS))
 
 accuracy: dev-env ## how far estimates are off, by format: ROWS=FOLDER
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -30,7 +30,7 @@ LINES = {
     "app/tokens": 1_971,
     "app/formats": 6_140,
     "tests": 48_512,
-    "lab": 8_391,
+    "lab": 8_338,
 }
 """Lines of Python by folder, at most."""
 FILES = 158

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from app.conversation.identity import Identity
-from app.formats.chat_completions.format import CHAT_COMPLETIONS, read_message
+from app.conversation.messages import Message
+from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
@@ -32,7 +33,6 @@ from app.formats.requests import WireRequest
 from app.tokens.calibration import claude_version, prior_for
 from app.tokens.estimate import estimate
 from app.tokens.estimator import Estimator
-from app.tokens.rules import rules_for
 from app.tokens.tokenizer import Tokenizer
 
 IDENTITY = Identity(b"benchmark")
@@ -41,17 +41,13 @@ CLOSE = (0.05, 0.1)
 
 
 def steno(request: dict[str, Any]) -> int:
-    """Steno's estimate of a Chat Completions request, from the bytes it would receive; nothing is remembered between
-    requests but the tables."""
-    read = CHAT_COMPLETIONS.read(msgspec.json.encode(request))
-    rules = rules_for(read.model)
-    messages = MessageReader(IDENTITY, read_message).read(read.raw_messages)
-    return estimate(messages, read.declarations(), rules, _tokenizer().counter(rules.encoding))
+    """Steno's estimate of a Chat Completions request, from the bytes it would receive."""
+    return _chat_completions().count(request, request["model"], "")[2]
 
 
 @cache
-def _tokenizer() -> Tokenizer:
-    return Tokenizer()
+def _chat_completions() -> Scorer:
+    return Scorer(CHAT_COMPLETIONS)
 
 
 class Scored(NamedTuple):
@@ -72,17 +68,21 @@ class Scorer:
         self._estimator = Estimator(Tokenizer())
         self._reader = MessageReader(IDENTITY, wire.message)
 
+    def count(self, body: dict[str, Any], model: str, host: str) -> tuple[WireRequest, Sequence[Message], int]:
+        """The request, its messages and their estimate, without a prior. Raises `Unreadable`."""
+        request = self._wire.read(msgspec.json.encode(body))
+        messages, rules = self._reader.read(request.raw_messages), self._wire.token_rules(model, host)
+        counter = self._estimator.counter(rules.encoding)
+        return request, messages, estimate(messages, request.declarations(), rules, counter)
+
     def score(self, row: dict[str, Any]) -> Scored | None:
         """A request's estimate beside its size; None for a request that Steno cannot read."""
-        model, wire = row["model"], self._wire
+        model = row["model"]
         try:
-            request = wire.read(msgspec.json.encode(row["request"] | {"model": model}))
-            messages = self._reader.read(request.raw_messages)
+            request, messages, counted = self.count(row["request"] | {"model": model}, model, row["host"])
         except Unreadable:
             return None
-        rules = wire.token_rules(model, row["host"])
-        counted = estimate(messages, request.declarations(), rules, self._estimator.counter(rules.encoding))
-        prior = prior_for(model, self._estimator.formula(wire.token_rules(model)), request.has_tools)
+        prior = prior_for(model, self._estimator.formula(self._wire.token_rules(model)), request.has_tools)
         told = round(prior.offset + prior.ratio * counted)
         holds_media = any(message.media for message in messages)
         return Scored(family(model, row["host"]), sort_of(request, holds_media), told, row["expected_prompt_tokens"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from app.providers.registry import tariff
-from app.tokens.usage import Change, Price, Rates, rates_of
+from app.tokens.usage import Change, Rates, rates_of
 
 MODELS = ("gpt-4o-mini", "gpt-4.1", "gpt-5", "claude-sonnet-4-5", "gemini-2.5-flash", "deepseek-chat")
 BEFORE, INSTRUCTIONS, TAIL, SUMMARIES, GROWTH = 90_000, 2_000, 16_000, 6_000, 1_500
@@ -24,34 +24,22 @@ def examples() -> list[str]:
 
 
 def _example(model: str) -> str:
-    price = _price(model)
+    found = tariff(model)
+    if found is None:
+        raise ValueError(f"{model} has no list price")
+    price = found.base
     cold, warm = rates_of(price, warm=False), rates_of(price, warm=True)
     if cold is None or warm is None:
         raise ValueError(f"{model} has no price of its cache")
-    by_style = (_requests(cold, _calls(price, price.prompt)), *_by_style(price, warm))
+    quoted, shown = (SUMMARISED * read + SUMMARIES * price.completion for read in (price.prompt, warm.cached))
+    by_style = (_requests(cold, quoted), _requests(warm, quoted), _requests(warm, shown))
     return f"| {model} | {price.prompt:g} | {price.cached:g} | {' | '.join(map(str, by_style))} |"
-
-
-def _by_style(price: Price, warm: Rates) -> tuple[int, int]:
-    quoted, shown = _calls(price, price.prompt), _calls(price, warm.cached)
-    return _requests(warm, quoted), _requests(warm, shown)
-
-
-def _calls(price: Price, read: float) -> float:
-    return SUMMARISED * read + SUMMARIES * price.completion
 
 
 def _requests(rates: Rates, calls: float) -> int:
     """Within which it saves what it costs."""
     costs = calls + CHANGE.rewritten * (rates.uncached - rates.cached)
     return ceil(costs / (CHANGE.freed * rates.cached))
-
-
-def _price(model: str) -> Price:
-    found = tariff(model)
-    if found is None:
-        raise ValueError(f"{model} has no list price")
-    return found.base
 
 
 if __name__ == "__main__":

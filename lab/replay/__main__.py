@@ -19,7 +19,6 @@ from lab.replay.recordings import Recording, UnreadableRecording, chain, read_re
 from lab.replay.stage import MAY_REFUSE, chosen, settings_of, stage
 from lab.replay.tally import Tally, compared
 
-PARTS = 10
 SHOWN = 20
 """Lines about violations."""
 MODEL = "gpt-4o"
@@ -54,19 +53,12 @@ def replay(
 
 
 def _played(recordings: Sequence[Recording], preset: str | None, window: int) -> Tally:
-    """All of them on a stage of their own, with a line on standard error for each tenth of the requests."""
-    name, requests = preset or AS_SET, sum(len(recording.requests) for recording in recordings)
-    done = 0
-
-    def answered() -> None:
-        nonlocal done
-        done += 1
-        if done * PARTS // requests > (done - 1) * PARTS // requests:
-            typer.echo(f"{name}: {done:,} of {requests:,} requests ({done / requests:.0%})", err=True)
-
+    """All of them on a stage of their own."""
+    name = preset or AS_SET
+    typer.echo(f"{name}: {sum(len(recording.requests) for recording in recordings):,} requests", err=True)
     with stage(MODEL, window, compaction=settings_of(preset)) as set_up:
         player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
-        return player.play(recordings, Tally(name, window, preset in MAY_REFUSE), answered)
+        return player.play(recordings, Tally(name, window, preset in MAY_REFUSE))
 
 
 def _list_violations(tally: Tally) -> None:

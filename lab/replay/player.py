@@ -77,17 +77,14 @@ class Player:
         self._tokens: dict[bytes, int] = {}
         self._http: httpx2.Client
 
-    def play(
-        self, recordings: Sequence[Recording], tally: Tally, progress: Callable[[], object] = lambda: None
-    ) -> Tally:
-        """Plays all of them, one after the other; `progress` is called after each request."""
+    def play(self, recordings: Sequence[Recording], tally: Tally) -> Tally:
+        """Plays all of them, one after the other."""
         with httpx2.Client(trust_env=False) as self._http:
             for recording in recordings:
                 judge = Judge(recording.name, self.calls, self._reader)
                 tally.conversations += 1
                 for number, end in enumerate(recording.requests, 1):
                     _add(self._ask(recording, number, recording.messages[:end], judge), tally)
-                    progress()
         return tally
 
     def _ask(self, recording: Recording, number: int, messages: Sequence[Message], judge: Judge) -> Played:

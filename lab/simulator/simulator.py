@@ -88,9 +88,8 @@ class Simulator(Rules):
         self.lenient_text = lenient_text
         """Read a surrogate without its pair as U+FFFD, and log the body so; others take such a body for no JSON."""
         self.chat_default = Fault()
-        """How chats are answered that the script does not mention; likewise summaries and everything else."""
+        """How chats are answered that the script does not mention; likewise summaries."""
         self.summary_default = Fault()
-        self.other_default = Fault()
         self.script = Script()
         self.count: Count = count or Tokenizer(tables).counter("o200k_base")
         kinds = (ChatCompletions, Messages, Responses, Gemini)
@@ -246,7 +245,7 @@ class Simulator(Rules):
         await Delivery(connection, record, Fault(), self._formats[0]).content(content)
 
     def _default_fault(self, kind: Kind) -> Fault:
-        return {"chat": self.chat_default, "summary": self.summary_default, "other": self.other_default}[kind]
+        return {"chat": self.chat_default, "summary": self.summary_default, "other": Fault()}[kind]
 
     def _kind(self, scope: Scope) -> Kind:
         if not any(each.is_posted(scope["path"]) for each in self._formats):

@@ -97,7 +97,7 @@ def test_a_preset_does_what_it_is_for(tmp_path: Path, preset: str) -> None:
 # The command
 
 
-def test_command_prints_a_table_and_says_in_lines_how_far_it_is(tmp_path: Path) -> None:
+def test_command_prints_a_table(tmp_path: Path) -> None:
     recordings = agents(tmp_path, 9, 9)
     ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), "--chain", "9", "--window", "4000"], tmp_path, ROOT)
     assert ended.returncode == 0
@@ -106,16 +106,13 @@ def test_command_prints_a_table_and_says_in_lines_how_far_it_is(tmp_path: Path) 
     requests = sum(len(each.requests) for each in recordings)
     assert re.search(rf"\| requests +\| +{requests} \|", ended.stdout)
     assert re.search(r"\| violations +\| +0 \|", ended.stdout)
-    lines = ended.stderr.splitlines()
-    assert 9 <= len(lines) <= 10
-    assert re.fullmatch(r"as set: \d+ of \d+ requests \(1\d%\)", lines[0])
-    assert lines[-1] == f"as set: {requests} of {requests} requests (100%)"
+    assert ended.stderr == f"as set: {requests} requests\n"
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--presets", "rolling,roling"], "There is no preset 'roling'. Known: default, lightspeed"),
+        (["--presets", "rolling,roling"], "compaction.preset: Input should be 'default', 'lightspeed'"),
         (["missing.jsonl"], "missing.jsonl cannot be read"),
     ],
 )

@@ -1,7 +1,6 @@
-"""Measures relays side by side, and writes what came of it into the documentation.
+"""Measures relays side by side, and prints the table of docs/benchmarks.md.
 
     python -m lab.benchmarks.relay [--subjects steno,nginx] [--scenarios sat,ttft] [--rounds 3] [--seconds 2]
-        [--no-docs]
 
 All results are in .bench/results.json.
 """
@@ -17,12 +16,11 @@ from functools import partial
 from typing import Any
 
 from lab.benchmarks.relay.measuring import bench, measure
-from lab.benchmarks.relay.report import markdown, with_section
+from lab.benchmarks.relay.report import markdown
 from lab.benchmarks.relay.scenarios import DOCUMENTED, NAMES, Scale, scenarios
 from lab.benchmarks.relay.subjects import ROOT, SUBJECTS
 
 FOLDER = ROOT / ".bench"
-PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 def main() -> None:
@@ -36,10 +34,7 @@ def main() -> None:
     with bench(FOLDER, subjects, scale, partial(print, flush=True)) as made:
         results = measure(made, wanted)
     (FOLDER / "results.json").write_text(json.dumps(results, indent=1))
-    section = markdown(results)
-    print(f"\n{section}")
-    if options.docs:
-        PAGE.write_text(with_section(PAGE.read_text(), section))
+    print(f"\n{markdown(results)}")
 
 
 def _options() -> argparse.Namespace:
@@ -48,7 +43,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scenarios", type=_names(NAMES), default=[], help=f"of {', '.join(NAMES)}")
     parser.add_argument("--rounds", type=int, default=DOCUMENTED.rounds)
     parser.add_argument("--seconds", type=float, default=DOCUMENTED.seconds, help="of each scenario")
-    parser.add_argument("--no-docs", dest="docs", action="store_false", help="leave the documentation as it is")
     return parser.parse_args()
 
 

@@ -14,7 +14,6 @@ from lab.benchmarks.relay.measuring import Run
 from lab.benchmarks.relay.scenarios import HOLD, MEMORY
 from lab.benchmarks.relay.subjects import DIRECT, TITLES
 
-BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
 ORDER = ("steno", "nginx", "plain", "context-guardian", "headroom", "litellm")
 
 
@@ -140,12 +139,3 @@ def markdown(results: Mapping[str, Any]) -> str:
     if base := next((name for name in ("nginx", "litellm") if name in subjects), None):
         lines += ["", *table(found, base, subjects)]
     return "\n".join(lines)
-
-
-def with_section(page: str, section: str) -> str:
-    """The page with the section in place of what stood between its marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"The page lacks {BEGIN} or {END}.")
-    return f"{before}{begin}\n\n{section}\n\n{end}{after}"
