@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 38_538,
+    "app": 38_548,
     "app/cli": 1_692,
     "app/compaction": 9_259,
     "app/conversation": 1_941,

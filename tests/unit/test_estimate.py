@@ -134,14 +134,67 @@ def declared(
     return declared_tokens(declarations, system, calls, rules, n)
 
 
-def test_without_declarations_only_what_opens_the_reply_is_paid() -> None:
-    assert [declared(NOTHING, rules=rules) for rules in (GPT_4, GPT_4O, O_SERIES, GPT_5)] == [3, 3, 2, 2]
+NONE, SILENT = replace(TOOLS, choice="none"), Declarations(tools=(Tool("look_up", "", {}),))
+FORCED, LEGACY = replace(TOOLS, forced="look_up"), replace(TOOLS, legacy=True, forced="look_up")
+ALONE, FORMAT_ALONE = 3 + n(TOOLS_TEXT) + 3, 3 + n(FORMAT_TEXT) + 4 + 2 + n("Reply")
+BEHIND = 3 + n("\n\n") + n(TOOLS_TEXT) - 1
+ON_GPT_5 = 2 + n(TOOLS_TEXT) + 85
+DECLARED: dict[str, list[tuple[Declarations, str | None, CountingRules, int]]] = {
+    "without declarations only what opens the reply is paid": [
+        *((NOTHING, None, rules, tokens) for rules, tokens in ((GPT_4, 3), (GPT_4O, 3), (O_SERIES, 2), (GPT_5, 2))),
+    ],
+    "tools follow the system message or stand alone": [
+        (TOOLS, "Be kind.", GPT_4O, BEHIND),
+        (TOOLS, None, GPT_4O, ALONE),
+        (TOOLS, None, O_SERIES, 2 + n(TOOLS_TEXT) + 4),
+    ],
+    "gpt-5 has a preamble to its tools": [
+        (TOOLS, None, GPT_5, ON_GPT_5),
+        (TOOLS, "Be kind.", GPT_5, ON_GPT_5),
+        (SILENT, None, GPT_5, ON_GPT_5 - n("// Look it up.\n") - 1),
+    ],
+    "a tool choice costs what it names but nothing on gpt-5": [
+        *((replace(TOOLS, choice=choice), None, GPT_4O, ALONE) for choice in ("auto", "required")),
+        (NONE, None, GPT_4O, ALONE + 1),
+        (FORCED, None, GPT_4O, ALONE + 7 + n("look_up")),
+        (LEGACY, None, GPT_4O, ALONE + 4 + n("look_up")),
+        (FORCED, None, GPT_5, ON_GPT_5),
+    ],
+    "a response format costs its schema and names itself in the reply": [
+        (FORMAT, "Be kind.", GPT_4O, 3 + n("\n\n") + n(FORMAT_TEXT) + 2 + n("Reply")),
+        (FORMAT, None, GPT_4O, FORMAT_ALONE),
+    ],
+    "beside tools it is not named, as a call may follow": [(BOTH, "Be kind.", GPT_4O, BEHIND + n(FORMAT_TEXT) + 1)],
+    "gpt-5 is not told its name": [
+        (FORMAT, None, GPT_5, 2 + n(FORMAT_TEXT) + 4),
+        (FORMAT, "Be kind.", GPT_5, 2 + n("\n\n") + n(FORMAT_TEXT)),
+    ],
+    "a schema that only guides the answer costs nothing": [(FORMAT, None, GUIDED, GUIDED.reply_prime)],
+    "claude is told more about a schema": [
+        (FORMAT, None, CLAUDE, FORMAT_ALONE + CLAUDE.schema_extra),
+        (BOTH, None, CLAUDE, ALONE + n(FORMAT_TEXT) + 1 + CLAUDE.schema_extra),
+    ],
+    "tools that may not be called cost nothing where the model is not shown them": [
+        (NONE, None, HIDING, HIDING.reply_prime),
+        (TOOLS, None, HIDING, ALONE),
+        (NONE, None, GPT_5, ON_GPT_5),
+        (replace(BOTH, choice="none"), None, replace(GPT_4O, hides_tools=True), FORMAT_ALONE),
+    ],
+    "tools that are no functions cost their JSON": [
+        (Declarations(others=('{"type":"web"}',)), None, GPT_4O, 3 + n('{"type":"web"}')),
+    ],
+}
 
 
-def test_tools_follow_the_system_message_or_stand_alone() -> None:
-    assert declared(TOOLS, "Be kind.") == 3 + n("\n\n") + n(TOOLS_TEXT) - 1
-    assert declared(TOOLS) == 3 + n(TOOLS_TEXT) + 3
-    assert declared(TOOLS, rules=O_SERIES) == 2 + n(TOOLS_TEXT) + 4
+@pytest.mark.parametrize("cases", DECLARED.values(), ids=DECLARED)
+def test_of_declarations(cases: list[tuple[Declarations, str | None, CountingRules, int]]) -> None:
+    for declarations, system, rules, tokens in cases:
+        assert declared(declarations, system, rules=rules) == tokens
+
+
+def test_a_call_in_the_history_costs_gpt_5_one_more_behind_a_system_message() -> None:
+    assert declared(TOOLS, "Be kind.", calls=True, rules=GPT_5) == ON_GPT_5 + 1
+    assert declared(TOOLS, calls=True, rules=GPT_5) == ON_GPT_5
 
 
 def test_tokens_that_merge_with_the_system_message_are_paid_once() -> None:
@@ -151,61 +204,12 @@ def test_tokens_that_merge_with_the_system_message_are_paid_once() -> None:
     assert declared_tokens(TOOLS, "Be kind.", False, GPT_4O, count) == declared(TOOLS, "Be kind.") - 2
 
 
-def test_gpt_5_has_a_preamble_to_its_tools() -> None:
-    assert declared(TOOLS, rules=GPT_5) == declared(TOOLS, "Be kind.", rules=GPT_5) == 2 + n(TOOLS_TEXT) + 85
-    assert declared(TOOLS, "Be kind.", calls=True, rules=GPT_5) == 2 + n(TOOLS_TEXT) + 86
-    assert declared(TOOLS, calls=True, rules=GPT_5) == 2 + n(TOOLS_TEXT) + 85
-    silent = Declarations(tools=(Tool("look_up", "", {}),))
-    assert declared(silent, rules=GPT_5) == 2 + n(TOOLS_TEXT) - n("// Look it up.\n") + 84
-
-
-def test_a_tool_choice_costs_what_it_names_but_nothing_on_gpt_5() -> None:
-    base = declared(TOOLS)
-    assert declared(Declarations((TOOL,), choice="auto")) == declared(Declarations((TOOL,), choice="required")) == base
-    assert declared(Declarations((TOOL,), choice="none")) == base + 1
-    assert declared(Declarations((TOOL,), forced="look_up")) == base + 7 + n("look_up")
-    assert declared(Declarations((TOOL,), legacy=True, forced="look_up")) == base + 4 + n("look_up")
-    assert declared(Declarations((TOOL,), forced="look_up"), rules=GPT_5) == declared(TOOLS, rules=GPT_5)
-
-
-def test_a_response_format_costs_its_schema_and_names_itself_in_the_reply() -> None:
-    assert declared(FORMAT, "Be kind.") == 3 + n("\n\n") + n(FORMAT_TEXT) + 2 + n("Reply")
-    assert declared(FORMAT) == 3 + n(FORMAT_TEXT) + 4 + 2 + n("Reply")
-
-
-def test_a_response_format_beside_tools_is_not_named_where_a_call_may_follow() -> None:
-    assert declared(BOTH, "Be kind.") == declared(TOOLS, "Be kind.") + n(FORMAT_TEXT) + 1
-
-
 def test_earlier_answers_name_the_response_format_too() -> None:
     assert answer_tokens(NOTHING, GPT_4O, n) == 0
     assert answer_tokens(FORMAT, GPT_4O, n) == 2 + n("Reply")
+    assert answer_tokens(FORMAT, GPT_5, n) == answer_tokens(FORMAT, GUIDED, n) == 0
     talk = [message("user", "hi"), message("assistant", "yes"), message("assistant"), message("user", "and?")]
     assert estimate(talk, FORMAT, GPT_4O, n) == sum(map(sum, map(cost, talk))) + declared(FORMAT) + 2 + n("Reply")
-
-
-def test_gpt_5_is_not_told_the_response_formats_name_at_an_answer() -> None:
-    assert answer_tokens(FORMAT, GPT_5, n) == 0
-    assert declared(FORMAT, rules=GPT_5) == 2 + n(FORMAT_TEXT) + 4
-    assert declared(FORMAT, "Be kind.", rules=GPT_5) == 2 + n("\n\n") + n(FORMAT_TEXT)
-
-
-def test_a_schema_that_only_guides_the_answer_costs_nothing() -> None:
-    assert declared(FORMAT, rules=GUIDED) == declared(NOTHING, rules=GUIDED)
-    assert answer_tokens(FORMAT, GUIDED, n) == 0
-
-
-def test_claude_is_told_more_about_a_schema() -> None:
-    assert declared(FORMAT, rules=CLAUDE) == declared(FORMAT) + CLAUDE.schema_extra
-    assert declared(BOTH, rules=CLAUDE) == declared(BOTH) + CLAUDE.schema_extra
-
-
-def test_tools_that_may_not_be_called_cost_nothing_where_the_model_is_not_shown_them() -> None:
-    forbidden = Declarations((TOOL,), choice="none")
-    assert declared(forbidden, rules=HIDING) == declared(NOTHING, rules=HIDING)
-    assert declared(TOOLS, rules=HIDING) == declared(TOOLS)
-    assert declared(forbidden, rules=GPT_5) == declared(TOOLS, rules=GPT_5)
-    assert declared(replace(BOTH, choice="none"), rules=replace(GPT_4O, hides_tools=True)) == declared(FORMAT)
 
 
 def test_gpt_5_is_told_the_channel_of_an_assistants_text() -> None:
@@ -235,10 +239,6 @@ def test_a_schema_without_end_is_counted_as_far_as_it_can_be_read() -> None:
     for _ in range(5_000):
         schema = {"not": schema}
     assert declared(Declarations(response_format=ResponseFormat("R", "", schema))) > 100
-
-
-def test_tools_that_are_no_functions_cost_their_json() -> None:
-    assert declared(Declarations(others=('{"type":"web"}',))) == 3 + n('{"type":"web"}')
 
 
 # Whole requests

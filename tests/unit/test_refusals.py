@@ -265,23 +265,17 @@ def test_no_body_breaks_the_classifier(body: object, status: int, first_frame: b
 ERROR = "This model's maximum context length is {} tokens. However, your messages resulted in 130,000 tokens."
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        *("128000", "000128000", "128,000", "128_000", "128 000", "1 2 8 0 0 0", "0x 128000"),
-        *(r"\u0031\u00328000", r"\\u0031\\u00328000", r"\x31\x328000", "&#49;&#50;8000", "&#x31;28000", "%3128000"),
-        *("\uff11\uff12\uff18000", "\u0661\u0662\u0668\u0660\u0660\u0660", "a128000b"),
-    ],
+SAME = (
+    *("128000", "000128000", "128,000", "128_000", "128 000", "1 2 8 0 0 0", "0x 128000"),
+    *(r"\u0031\u00328000", r"\\u0031\\u00328000", r"\x31\x328000", "&#49;&#50;8000", "&#x31;28000", "%3128000"),
+    *("\uff11\uff12\uff18000", "\u0661\u0662\u0668\u0660\u0660\u0660", "a128000b"),
 )
-def test_a_number_is_found_however_it_is_written(written: str) -> None:
-    assert echoes(ERROR.format(128000), 128_000, f"say {written}")
+ANOTHER = ("1280001", "12800", "28,000", "1128000", "128001", "12.9e4", "128 cats", "", "130,000", "128.5k")
 
 
-@pytest.mark.parametrize(
-    "written", ["1280001", "12800", "28,000", "1128000", "128001", "12.9e4", "128 cats", "", "130,000", "128.5k"]
-)
-def test_another_number_is_none(written: str) -> None:
-    assert not echoes(ERROR.format(128000), 128_000, f"say {written}")
+@pytest.mark.parametrize("written", SAME + ANOTHER)
+def test_a_number_is_found_however_it_is_written_and_no_other(written: str) -> None:
+    assert echoes(ERROR.format(128000), 128_000, f"say {written}") is (written in SAME)
 
 
 @pytest.mark.parametrize(

@@ -384,19 +384,23 @@ def test_a_picture_of_unknown_size_is_taken_for_1024_pixels_square() -> None:
         assert media_tokens(unknown, PATCHES) == 1_024 * 162 // 100 + 2
 
 
-def test_a_recording_costs_ten_tokens_a_second_and_four() -> None:
-    assert media_tokens(Media("audio", 9_999_999, seconds=6.96), TILES) == 69 + 4
+PAGES, AUDIO, FILE = Pages(100, file=5), Media("audio", 9_999_999, seconds=6.96), Media("file", 10)
+OTHER_MEDIA: dict[str, tuple[Media, dict[str, Any], int]] = {
+    "a recording: ten a second and four": (AUDIO, {}, 69 + 4),
+    "a scale, which is of pictures alone": (AUDIO, {"scale": 2.0}, 69 + 4),
+    "a file of which nothing is known": (FILE, {"scale": 2.0}, 1_000),
+    "the same where pages have a price": (FILE, {"files": PAGES}, 1_000),
+    "a kind that is not known": (Media("video", 10), {}, 1_000),
+    "pages with glyphs": (replace(FILE, pages=3, glyphs=380), {"files": PAGES}, 5 + 3 * 100 + 100),
+    "a file of text": (replace(FILE, text="one two"), {"files": PAGES}, 5 + len("one two")),
+    "a picture, scaled": (picture(640, 480), {"scale": 2.0}, 2 * 425),
+    "and scaled down": (picture(640, 480), {"scale": 0.1}, 42),
+}
 
 
-def test_a_file_and_whatever_is_unknown_cost_a_flat_sum() -> None:
-    assert media_tokens(Media("file", 10), TILES) == media_tokens(Media("video", 10), PATCHES) == 1_000
-
-
-def test_a_file_costs_what_is_written_in_it_and_the_same_for_each_page() -> None:
-    pages = Pages(100, file=5)
-    assert media_tokens(Media("file", 10, pages=3, glyphs=380), TILES, files=pages) == 5 + 3 * 100 + 100
-    assert media_tokens(Media("file", 10, text="one two"), TILES, files=pages) == 5 + len("one two")
-    assert media_tokens(Media("file", 10), TILES, files=pages) == 1_000
+@pytest.mark.parametrize(("media", "options", "tokens"), OTHER_MEDIA.values(), ids=OTHER_MEDIA)
+def test_tokens_of(media: Media, options: dict[str, Any], tokens: int) -> None:
+    assert media_tokens(media, TILES, **options) == tokens
 
 
 def test_a_page_may_cost_by_its_size_up_to_a_bound() -> None:
@@ -404,10 +408,3 @@ def test_a_page_may_cost_by_its_size_up_to_a_bound() -> None:
     for (width, height), page in {(200, 200): 213, (612, 792): 1_570, (0, 0): 1_570}.items():
         file = Media("file", 10, width=width, height=height, pages=100)
         assert media_tokens(file, TILES, files=pages) == 100 * page
-
-
-def test_only_pictures_are_scaled() -> None:
-    assert media_tokens(picture(640, 480), TILES, 2.0) == 2 * 425
-    assert media_tokens(picture(640, 480), TILES, 0.1) == 42
-    assert media_tokens(Media("file", 10), TILES, 2.0) == 1_000
-    assert media_tokens(Media("audio", 1, seconds=1.0), TILES, 2.0) == 14
