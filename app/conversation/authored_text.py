@@ -157,7 +157,7 @@ def result_confidence(texts: Sequence[str]) -> ResultConfidence:
     if not is_result(said):
         return ResultConfidence.NONE
     beginning, end = _edges(said)
-    if authored_in(said):  # Text after a closing tag may be the tool's, too.
+    if authored_in(said):  # Text after a closing tag may also come from the tool.
         return ResultConfidence.POSSIBLE if _RESULT_TAG.match(beginning) else ResultConfidence.NONE
     if said != tuple(text for text in texts if text.strip()) or any(map(_OWN_TAG.search, said)):
         return ResultConfidence.POSSIBLE

@@ -328,7 +328,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
 def _in_turn(messages: Iterable[Message], before: History | None) -> list[Message]:
     """Return the messages with `kind` and `continues` set according to the messages before them."""
-    last: Message | None = None  # Latest message that shows if the assistant is at work; None before the first turn.
+    last: Message | None = None  # Latest message that shows whether the assistant works; None before the first turn.
     if before is not None and (rest := before.rest).turn_starts:
         last = next(message for message in reversed(rest) if message.kind in _AT_WORK or message.begins_turn)
     placed: list[Message] = []
@@ -542,7 +542,7 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Return the starts of the units, ascending. Each index is a start, except those of results, of messages between a
     call and its results, and of messages after a bound message."""
     spoken = 0
-    reaches: dict[int, int] = {}  # end of the unit of each message with calls
+    reaches: dict[int, int] = {}  # End of the unit, by the index of its message with calls.
     for index, message in enumerate(messages):
         for caller in message.callers:
             if caller and caller.distance <= index:

@@ -183,7 +183,7 @@ def _streams(data: bytes) -> Iterator[bytes | None]:
     """Yield the unpacked streams that may have page text. Yield None for an unreadable stream."""
     left = MOST_UNPACKED
     places = [found.span() for found in islice(_STREAM.finditer(data), MOST_STREAMS)]
-    # Each stream is read up to the next one, because its own end mark may be missing.
+    # Read each stream up to the beginning of the next, because its end mark may be missing.
     for (begin, start), (stop, _) in pairwise([*places, (len(data), 0)]):
         before = data[max(0, begin - _DICTIONARY) : begin]
         about = before[before.rfind(b" obj") + 1 :]

@@ -224,7 +224,7 @@ class MessageReader:
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
-        # The new message is not shared yet.
+        # No other thread has this new message yet.
         msgspec.structs.force_setattr(draft.message, "digest", self._digest(draft.canonical))
         return draft.message
 

@@ -114,7 +114,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     found = _measured(text, said.fields)
     is_over = found.limit is not None and found.requested is not None and found.requested > found.limit
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not _says("overflow_codes", codes):
-        # With these statuses the error must name too many tokens, and no trouble of the server.
+        # With these statuses, the error must report too many tokens, and no fault of the server.
         is_excess = is_over or (_says("tokens", text) and _says("excess", text))
         if not is_excess or _says("server_trouble", text):
             return None
@@ -425,7 +425,7 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 def _error_in(body: bytes) -> dict[str, Any]:
     """Return the members of the provider's `error` object, or, without it, at most message, type, param and code."""
     value = decoded_body(body)
-    value = value[0] if isinstance(value, list) and value else value  # Google's errors.
+    value = value[0] if isinstance(value, list) and value else value  # Google sends errors in a list.
     if isinstance(value, dict) and isinstance(error := value.get("error"), dict):
         return {name: said for name, said in error.items() if said is not None or name != "message"}
     if not isinstance(value, dict):

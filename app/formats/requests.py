@@ -100,7 +100,7 @@ class WireRequest(Struct, frozen=True):
             return
         try:
             metadata = RawObject(source.raw("metadata") or b"{}")
-        except Unreadable:  # The provider judges it.
+        except Unreadable:  # The provider decides on it.
             return
         for name in ("conversation_id", "session_id"):
             if (raw := metadata.raw(name)) is not None:

@@ -182,7 +182,7 @@ class SummaryDialect:
         reasons = spec.reasoning.search(model) is not None
         bound = max(spec.least_output, most + (allowance if reasons else 0))
         wanted = {manners.cap: bound, **(spec.restrained(model) if reasons else {}), **parameters, **spec.said}
-        # Stream options have no meaning without a stream.
+        # Without a stream, leave out the stream options, too.
         left_out = {*manners.without, *(("stream_options",) if "stream" in manners.without else ())}
         return {name: value for name, value in wanted.items() if name not in left_out}
 

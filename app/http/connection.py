@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.exchange is not None:
             self.exchange.received(self._room[:nbytes])
         else:
-            self.abort()  # Otherwise these bytes would be read as the answer to the next request.
+            self.abort()  # Otherwise Steno would read these bytes as the answer to the next request.
 
     def eof_received(self) -> None:
         self._ended(None)

@@ -108,7 +108,7 @@ def _read(role: str, parts: Sequence[Json], raw: bytes) -> Message:
         raw=raw,
         digest=b"",
         calls=tuple(_call(part["functionCall"]) for part in parts if _sort(part) == "functionCall"),
-        # The id, or else the tool's name.
+        # Id of the result's call, or else the tool's name.
         answers=tuple(text_at(result, "id") or text_at(result, "name") for result in results),
         owners=tuple(owners) if results and any(owners) else (),
         failed=tuple(place for place, result in enumerate(results) if "error" in object_of(result.get("response"))),

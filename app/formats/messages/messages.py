@@ -244,7 +244,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         sealed=expires or (bool(blocks) and all(map(is_sealed, blocks))),
         expires=expires,
         signed_thinking=any(block.get("type") in SEALED for block in blocks),
-        # Such a turn was paused: the assistant's next message begins with the result of the provider's tool.
+        # True in a paused turn: the assistant's next message begins with the result of the provider's tool.
         bound=any(block.get("id") not in returned for block in served),
     )
 
