@@ -274,7 +274,7 @@ def background_budget(budget: Budget, growth: int) -> Budget:
     the background trigger is lower: it fires if the free room is less than the expected growth of the history while
     the summary is made (`growth`, see `RequestRate.growth`). The cost gate then no longer postpones the compaction.
 
-    The growth is subtracted from target and tail, so that the view has its planned size when a request uses it.
+    Target and tail are lowered by the growth, so that the view has its planned size when a request uses the summary.
     """
     start = latest_start(budget, growth)
 

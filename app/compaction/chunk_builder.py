@@ -359,7 +359,7 @@ class ChunkBuilder(Struct, frozen=True):
 
 
 def addressed(chunk: SummaryChunk) -> SummaryChunk:
-    """Return the chunk with its content address as id: a digest of its series, level, range and text in a payload."""
+    """Return the chunk with its id: a digest of series, level, range and the chunk's text in a payload."""
     address = blake2b(digest_size=16, person=b"steno-chunk")
     for part in (chunk.series, str(chunk.level), chunk.text, prompts.chunk_beside(chunk)):
         encoded = part.encode("utf-8", "surrogatepass")

@@ -44,7 +44,7 @@ class SummaryChunk(Struct, frozen=True):
     series: str
     """Key of strategy and focus. A request reads only chunks of its own series."""
     level: int
-    """0 for a summary of messages, even if it also replaces older chunks. A fold of chunks up to level n has n + 1."""
+    """0 for a summary of messages, even if it also replaces older chunks; n + 1 for a fold of chunks up to level n."""
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes

@@ -116,7 +116,7 @@ def floor_exceeded(conversation: Conversation, budget: Budget, model: str) -> Re
 def earlier_steps(
     stored: PlanningState | None, state: PlanningState, tried: Iterable[Compaction], *, mask_is_put_off: bool
 ) -> Iterator[Step]:
-    """Yield the steps before the choice of a view. `stored`: first state from the store, or None if that failed."""
+    """Yield the steps before the choice of a view. `stored`: first state from the store; None if the store failed."""
     if stored is not None:
         least = stored.least_view
         view = least or stored.widest_view

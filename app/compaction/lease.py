@@ -79,8 +79,8 @@ class CompactionJob(Struct, frozen=True):
     deadline: float
     """Time by the monotonic clock, in seconds, until which the request waits for the compaction."""
     is_again: bool = False
-    """True if the request waited for another process, and a compaction is still due. All requests that waited plan at
-    the same time: a random delay lets one of them take the lease first."""
+    """True if the request waited for another process, and a compaction is still due. All waiting requests plan again at
+    the same time, so a random delay lets one of them take the lease first."""
     waits: bool = True
     """True to wait if another process holds the lease."""
 

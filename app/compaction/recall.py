@@ -74,7 +74,7 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Number of the latest omitted or shortened messages whose records are listed."""
 RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
-"""Records take at most `RECORDS_SHARE` of the room for quotations. `GIVEN_UP` of their tokens are deducted from it."""
+"""Records take at most `RECORDS_SHARE` of the room for quotations, which then shrinks by `GIVEN_UP` of their tokens."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
@@ -347,7 +347,7 @@ class _Quoter:
     free: int
     """Room for the quotations of a message before `origin`."""
     later: int
-    """Tokens for the messages from `origin` through the question and its quotations, which may always use `usual`."""
+    """Room for the messages from `origin` through the question and for its quotations, which always have `usual`."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 

@@ -167,8 +167,8 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return before, reported(self.forwarded(decision)) if decision.view else before
 
     def with_output_limits(self, decision: Decision) -> Decision:
-        """Adapt the decision's output cap and actions to the payload. The output cap is lowered if the provider adds it
-        to the prompt and both exceed the window."""
+        """Adapt the decision's output cap and actions to the payload. Lower the output cap if the provider adds it to
+        the prompt and the sum exceeds the window."""
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
         asked, budget, conversation = self.wire.answer, decision.budget or self.budget, self.conversation

@@ -115,7 +115,7 @@ class _Setback(Struct, frozen=True):
     refusal: bytes = b""
     """Body of a refusal that may name an unsupported request member; empty for other failures."""
     shape: str | None = None
-    """Provider's message if it refused the order of the messages."""
+    """Text with which the provider refused the order of the messages; None for other failures."""
 
 
 @dataclass(slots=True)

@@ -338,7 +338,7 @@ def omitted_in(conversation: Conversation, part: Part) -> range:
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
-    """Yield each part with its message's position; None if stages cannot alter it. Verbatim parts are split."""
+    """Yield each part and its position (None if stages cannot alter the part). Split verbatim parts into messages."""
     for part in view.parts:
         match part:
             case Verbatim(start, stop):

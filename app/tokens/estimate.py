@@ -269,7 +269,7 @@ def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: C
 
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
-    """`called` is the name of the function whose result the message is, if any."""
+    """`called`: name of the function if the message is its result."""
     thinks = message.thoughts or message.encrypted
     thoughts = reasoning_tokens(message, rules, count) if thinks and not _counts_in_its_turn(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
