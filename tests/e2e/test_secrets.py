@@ -42,7 +42,7 @@ def stored(steno: Steno, url: str) -> str:
 def edit(steno: Steno, text: str) -> Answer:
     [summary] = get(steno.url, SUMMARIES).json["data"]
     usual = (b"content-type: application/json",)
-    body = json.dumps({"text": text, "values": [text]}).encode()
+    body = json.dumps({"text": text}).encode()
     return send(steno.url, request_bytes(body, *usual, method="PATCH", target=f"{SUMMARIES}/{summary['id']}"))
 
 

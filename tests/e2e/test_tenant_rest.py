@@ -81,20 +81,14 @@ def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everythin
     assert "summary_chunks" not in kinds(shared_url, get(used.url, "/context/tenant").json["id"])
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ({"text": "word " * 3_000}, "it may take"),
-        ({"text": "x" * 200_001}, "200000"),
-        ({"values": ["v"] * 1_001}, "length <= 1000"),
-    ],
-)
-def test_an_edit_of_a_summary_has_a_size(used: Steno, body: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("text", "told"), [("word " * 3_000, "it may take"), ("x" * 200_001, "200000")])
+def test_an_edit_of_a_summary_has_a_size(used: Steno, text: str, told: str) -> None:
     summaries = "/context/conversations/one/summaries"
     [old] = get(used.url, summaries).json["data"]
     target = f"{summaries}/{old['id']}"
-    edit = request_bytes(json.dumps(body).encode(), b"content-type: application/json", method="PATCH", target=target)
+    body = json.dumps({"text": text}).encode()
+    edit = request_bytes(body, b"content-type: application/json", method="PATCH", target=target)
     refused = send(used.url, edit)
-    assert (refused.status, refused.json["error"]["param"]) == (400, *body)
+    assert (refused.status, refused.json["error"]["param"]) == (400, "text")
     assert told in refused.json["error"]["message"]
     assert get(used.url, summaries).json["data"] == [old]
