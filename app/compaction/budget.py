@@ -139,8 +139,6 @@ class Budget(Struct, frozen=True):
     """Factor for trigger and target: see `HEURISTIC_CAUTION`."""
     reserve: int = 0
     """Part of the window reserved for the completion, in the provider's tokens."""
-    adds_output: bool = False
-    """Whether the provider has refused a prompt because prompt and output cap together exceeded the window."""
     body_bytes: int = 0
     """Maximum bytes of all messages; if they have more, media are masked. 0: no maximum."""
 
@@ -157,7 +155,6 @@ def budget_for(
     line: Line = ONE_TO_ONE,
     *,
     thinking: int = 0,
-    adds_output: bool = False,
     caution: float = 1.0,
     threshold: int | None = None,
     body_bytes: int = 0,
@@ -170,12 +167,13 @@ def budget_for(
     Sizes of a whole prompt are converted to estimates by the calibration's ratio and offset; sizes of a part, such as
     the tail, by the ratio alone.
     """
-    reserve, least = reserve_of(window, output, shares.reserve), least_output(window.context, output or 0, thinking)
-    if adds_output:
-        reserve = max(reserve, least)
+    reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
+    # A provider with thinking budgets adds the output cap, which must be larger than the budget, to the prompt.
+    if (least := least_output(window.context, output or 0, thinking)) > reserve:
+        limit = min(limit, int(CEILING_SHARE * max(0, window.context - least)))
     room: float = min(limit, shares.cap or limit)
-    due = _due(window.context, limit, shares)
+    due = _due(window.context, limit_of(window, reserve), shares)
     if threshold is not None:
         room, due = min(limit, threshold / (shares.trigger or 1.0)), min(limit, threshold)
     since = None
@@ -183,10 +181,8 @@ def budget_for(
         since = int(shares.since_checkpoint * window.context / line.ratio)
     target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
-    # The cost gate must not allow a prompt over the cap, which also protects the quality of answers. It must leave room
-    # for the least output, because a provider that adds the output cap would refuse the prompt.
-    most = min(COST_GATE_SHARE * limit, room, window.context - least)
-    cost_gate_limit = line.to_estimate(most * caution) if threshold is None else 0
+    # The cost gate must not allow a prompt over the cap, which also protects the quality of answers.
+    cost_gate_limit = line.to_estimate(min(COST_GATE_SHARE * limit, room) * caution) if threshold is None else 0
     return Budget(
         window=window.context,
         limit=line.to_estimate(limit),
@@ -206,7 +202,6 @@ def budget_for(
         line=line,
         caution=caution,
         reserve=reserve,
-        adds_output=adds_output,
         body_bytes=body_bytes,
     )
 
@@ -333,12 +328,6 @@ class Overflow(Struct, frozen=True):
     def learn_window(self) -> bool:
         refused = self.requested is None or self.limit is None or self.requested > self.limit
         return self.kind == "context_window" and self.limit is not None and refused
-
-    @property
-    def adds_output(self) -> bool:
-        """Whether the prompt fits the limit, but not together with the output."""
-        prompt, limit, requested = self.prompt, self.limit, self.requested
-        return prompt is not None and limit is not None and requested is not None and prompt <= limit < requested
 
 
 class CutAnswer(Struct, frozen=True):

@@ -172,7 +172,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
         asked, budget, conversation = self.wire.answer, decision.budget or self.budget, self.conversation
-        if asked.output is None or decision.output_cap is not None or not (self.may_compact and budget.adds_output):
+        if asked.output is None or decision.output_cap is not None or not (self.may_compact and self.adds_output):
             return decision
         if decision.view is None and conversation.is_within(budget.line.to_estimate(budget.window - asked.output)):
             return decision
@@ -184,6 +184,11 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         conversation, view = self.conversation, decision.view
         goes_without = self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
         return goes_without and self.wire.thinking == "enabled"
+
+    @property
+    def adds_output(self) -> bool:
+        """Return whether the provider has refused a prompt that exceeded the window only with its output cap."""
+        return bool(self.provider.adds_output.find(self.tenant, (self.format.name, self.model)))
 
     def recalled(self, notes: Iterable[Note | Recalled]) -> int:
         """Return the tokens of recalled text, as the provider counts them."""

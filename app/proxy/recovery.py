@@ -274,9 +274,9 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
         exchange.record.decided(request, changed.decision, seconds=0.0, waited=exchange.waits_for_summary)
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()
-        if not changed.is_smaller or (refusal.overflow is not None and refusal.overflow.adds_output):
+        if not changed.is_smaller:
             request.provider.adds_output.learn(request.tenant, (request.format.name, request.model), True)
-        if changed.is_smaller and refusal.limit_is_learnt and refusal.overflow is not None:
+        elif refusal.limit_is_learnt and refusal.overflow is not None:
             # The smaller prompt was answered: this confirms the limit, even if the configured window is much larger.
             learn_overflow(request, refusal.overflow, is_measured=True)
 

@@ -320,7 +320,6 @@ class ModelLimits:
             shares,
             line,
             thinking=wire.answer.thinking,
-            adds_output=bool(provider.adds_output.find(tenant, (caller.format.name, model))),
             caution=caution,
             threshold=wire.wishes.threshold,
             body_bytes=int(BODY_SHARE * provider.largest_body(caller.format)),

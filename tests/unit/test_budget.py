@@ -100,22 +100,13 @@ def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_of
     assert (budget.tail, budget.summary, budget.fold) == (24_000, 1_638, 24_000)
 
 
-def test_a_compaction_is_not_put_off_beyond_the_room_beside_the_thinking_budget() -> None:
+def test_a_prompt_leaves_room_for_the_thinking_budget_and_the_trigger_does_not_depend_on_it() -> None:
     window, output = Window(100_000, "config"), 32_000
-    budget = budget_for(window, output, Shares(), thinking=31_999)
-    assert (budget.limit, budget.cost_gate_limit) == (75_000, 68_000)
-    adding = budget_for(window, output, Shares(), thinking=31_999, adds_output=True)
-    assert (adding.limit, adding.cost_gate_limit) == (68_000, 64_600)
-    assert budget_for(window, output, Shares(), adds_output=True).limit == 75_000
-
-
-@pytest.mark.parametrize(
-    ("prompt", "requested", "adds"), [(69_000, 101_000, True), (101_000, 133_000, False), (None, 101_000, False)]
-)
-def test_a_refusal_of_a_prompt_that_fits_alone_shows_that_the_output_is_added(
-    prompt: int | None, requested: int, adds: bool
-) -> None:
-    assert Overflow("context_window", 100_000, prompt, requested).adds_output is adds
+    plain, thinking = (budget_for(window, output, Shares(), thinking=tokens) for tokens in (0, 31_999))
+    assert (plain.limit, thinking.limit) == (75_000, 64_600)
+    assert plain.trigger == thinking.trigger
+    assert budget_for(window, output, Shares(), thinking=40_000).limit == 64_600
+    assert budget_for(window, output, Shares(), thinking=20_000) == plain
 
 
 def test_the_tail_is_as_much_smaller_as_the_trigger_is_below_the_target() -> None:
