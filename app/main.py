@@ -49,7 +49,7 @@ from app.settings import ConfigurationError, Settings, UpstreamSettings
 from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, open_store, server_secret
 from app.settings.compaction import Policies
 from app.settings.presets import PRESETS
-from app.settings.server import tables_folder
+from app.settings.storage import tables_folder
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.tokens.estimator import Estimator

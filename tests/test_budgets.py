@@ -33,7 +33,7 @@ LINES = {
     "lab": 8_338,
 }
 """Lines of Python by folder, at most."""
-FILES = 158
+FILES = 159
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

@@ -39,7 +39,8 @@ from app.providers.model_listings import ListingOutcome, ModelListing
 from app.providers.providers import Provider, Providers, judge_upstream, suffix
 from app.settings import DEFAULT_UPSTREAM, ClientSettings, ConfigurationError, Settings
 from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret, open_store
-from app.settings.server import ServerSettings, tables_folder
+from app.settings.server import ServerSettings
+from app.settings.storage import tables_folder
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.schema import MADE_WITH_ANOTHER, NEWEST, WAYS_OUT
 from app.tokens.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ import typer
 from app.cli.command import Config, DatabaseURL, commands, fail, settings_of
 from app.settings import ConfigurationError
 from app.settings.checks import check_secret, open_store, server_secret
-from app.settings.server import home, tables_folder
+from app.settings.storage import home, tables_folder
 from app.store import StoreError, StoreUnavailable
 from app.store.schema import Upgrade
 from app.tokens.tokenizer import TablesUnavailable, fetch, missing_in

@@ -45,7 +45,7 @@ from app.http.protocol import protocol_within
 from app.inspector.pages import DOLLARS, counted, gain
 from app.main import create_app
 from app.settings import ConfigurationError, Settings, load
-from app.settings.server import tables_folder
+from app.settings.storage import tables_folder
 from app.settings.upstreams import ANTHROPIC
 from app.store import StoreError, UsageRecord
 from app.store.engine import read_url

@@ -34,8 +34,8 @@ from app.settings.server import (
     LimitSettings,
     LogSettings,
     ServerSettings,
-    StorageSettings,
 )
+from app.settings.storage import StorageSettings
 from app.settings.upstreams import (
     DEFAULT_UPSTREAM,
     OPENAI,
