@@ -295,7 +295,8 @@ def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budg
 
 
 def _new_words(conversation: Conversation, start: int, stop: int, parts: int, budget: Budget) -> int:
-    """Return the maximum tokens of the user's words in the summaries of a range."""
+    """Estimate the tokens of the user's words that the new summaries of the messages from `start` up to `stop` keep
+    verbatim. `parts`: number of these summaries."""
     transcript, most = conversation.transcript, min(parts * chunk_room(budget), int(SHARE * budget.room))
     users, tokens = transcript.messages.user_places, 0
     for index in users[bisect_left(users, start) : bisect_left(users, stop)]:

@@ -437,7 +437,8 @@ TELLING_TOKENS = 20
 SHORT_LIVED_TURNS = 3
 """Maximum turns between the summaries of two forms. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Number of the latest forms that are compared: thousands may share a message at the same position."""
+"""Maximum number of forms of a history (recent first chunks) that are compared in pairs, the latest ones. Thousands may
+qualify, because conversations from one template share a message at the same position."""
 
 
 class Succession(Struct, frozen=True):

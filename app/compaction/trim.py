@@ -271,7 +271,9 @@ def _trimmed(message: Message) -> Message:
 
 
 def _too_many(sizes: Mapping[int, int], total: int, window: int) -> set[int]:
-    """Return the positions of the oldest results, as many as must be cleared. Results shorter than `CLEARED` stay."""
+    """Return the positions of the results to clear: the oldest, until `total` characters fill less than `CLEAR_RATIO`
+    of the window. Empty if all results together have fewer than `LEAST_CLEARED` characters. A result that is not
+    longer than the placeholder (`CLEARED`) stays."""
     found: set[int] = set()
     for index, size in sizes.items() if sum(sizes.values()) >= LEAST_CLEARED else ():
         gain = size - len(CLEARED)

@@ -28,7 +28,8 @@ _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can u
 MOST_OF_LIMIT = 0.5
 """Share of the limit. If instructions among the messages take more, Steno may summarise superseded instructions."""
 BEGINNING = 24
-"""Number of first characters by which instructions are compared. All numbers count as equal."""
+"""Number of first characters that instructions of one role must share so that the newest supersedes the others. Digits
+in the text are first replaced by `0`."""
 _READ_CHARACTERS = 200
 
 

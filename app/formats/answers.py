@@ -87,7 +87,7 @@ class AnswerEditor:
 
     @classmethod
     def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
-        """Return the writer of frames before the provider's stream, in a shape other than `off`."""
+        """Return the writer of Steno's frames before the provider's stream. `shape` is never `off`."""
         raise NotImplementedError
 
     @classmethod

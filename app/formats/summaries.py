@@ -149,7 +149,7 @@ class SummaryReader:
 
 
 def member_named(members: Iterable[str], refusal: bytes) -> str | None:
-    """Return the first of these members that a refusal names."""
+    """Return the first of these request members that the body of a provider's error names."""
     return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
 
 

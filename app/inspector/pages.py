@@ -62,8 +62,8 @@ def whole(number: float | None) -> str:
 
 
 def money(amount: float | None, currency: str = "") -> str:
-    """Format an amount of money, with more decimals for smaller amounts. Round the amount first, so that floating-point
-    errors do not change the result."""
+    """Format an amount of money, with more decimals for smaller amounts. The function rounds the amount
+    before it chooses the decimals, so that floating-point errors do not change the result."""
     if amount is None:
         return DASH
     size = round(abs(amount), _DECIMALS)

@@ -76,7 +76,8 @@ class ListedModel(Struct, frozen=True):
     regions: dict[str, float] = {}
     """Factors of the price, by the region that an answer names."""
     cap: int | None = None
-    """Prompt tokens at which a compaction is due in any window, for models known to read long prompts well."""
+    """Prompt tokens above which a compaction is due however large the window is, for models known to read long prompts
+    well; None: the usual cap."""
 
     def tariff(self, name: str) -> Tariff:
         """Return the list prices as a tariff. `name` is the name by which the model was called."""

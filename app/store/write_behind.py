@@ -33,7 +33,8 @@ PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
 MOST_ERASED = 10_000
-"""Most erasures that Steno remembers. If more happen during a request, Steno does not store the request's rows."""
+"""Maximum number of erasures that Steno remembers. If more happen during a request, Steno cannot know whether its
+conversation was erased, and does not store its rows."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
 """Most queued usage records, about 1 kB each."""

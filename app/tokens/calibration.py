@@ -47,7 +47,8 @@ EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
 """Number of latest samples that an exact line must predict to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Largest error of the text's count, as a share of the pictures' estimate, at which Steno learns from pictures."""
+"""Steno learns from a request's pictures only if the tolerance of its text's count (`tolerance_of`) is at most this
+share of the pictures' estimated tokens."""
 SCALE_STEP = 0.05
 """Step of the logarithm of the pictures' scale. It is coarse, because counts are cached for each scale."""
 
