@@ -33,6 +33,7 @@ from tests.chaos.patroni import Kept, Node, missing
 from tests.chaos.talkers import Talkers
 from tests.e2e.scripted import closed_port
 from tests.faults.pgbouncer import pgbouncer
+from tests.integration.examples import unprepared
 from tests.release.test_processes import next_release
 
 REPLICAS = 3
@@ -242,7 +243,7 @@ async def _fleet(simulator: Provider, seed: int) -> AsyncIterator[Fleet]:
         database = Kept(folder, stack)
         await database.start(ports)
         provider = stack.enter_context(simulator.serve())
-        url = stack.enter_context(pgbouncer(database.url, connections=20))
+        url = unprepared(stack.enter_context(pgbouncer(database.url, connections=20)))
         given = {**settings(provider.url), "storage": {"timeout_seconds": LEASE_SECONDS}}
         replicas = []
         for number, port in enumerate(ports):

@@ -168,7 +168,8 @@ def upgrade() -> None:
 def next_release(folder: Path) -> Path:
     """A copy of the code whose schema is one revision ahead."""
     checkout = commands.checkout_without_tables(folder)
-    (checkout / ".tables").symlink_to(ROOT / ".tables")
+    for name in (".tables", "tests"):
+        (checkout / name).symlink_to(ROOT / name)
     (checkout / "alembic" / "versions" / "9001_newer.py").write_text(NEXT % schema.NEWEST)
     code = checkout / "app" / "store" / "schema.py"
     code.write_text(code.read_text().replace(f'"{schema.NEWEST}")', f'"{schema.NEWEST}", "9001")'))
