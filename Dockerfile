@@ -9,7 +9,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 COPY requirements/ requirements/
 COPY scripts/fetch_tables.py scripts/
 COPY app/__init__.py app/
-COPY app/tokens/__init__.py app/tokens/token_tables.py app/tokens/
+COPY app/tokens/__init__.py app/tokens/tokenizer.py app/tokens/
 RUN python3 -m venv /opt/steno \
     && /opt/steno/bin/pip install --only-binary :all: --require-hashes -r requirements/run.txt \
     && /opt/steno/bin/python scripts/fetch_tables.py /opt/tables \

@@ -69,6 +69,11 @@ def test_variables_in_the_example_are_settings_or_known_to_compose() -> None:
     assert {"STENO_SECRET", "POSTGRES_PASSWORD", "PORT", "CONFIG"} <= named <= known | of_compose
 
 
+def test_the_image_copies_files_that_exist() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert [name for names in copied for name in names.split() if not (ROOT / name).exists()] == []
+
+
 def test_compose_does_not_start_without_its_secrets() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     assert all(f"${{{name}:?" in text for name in ("STENO_SECRET", "POSTGRES_PASSWORD"))
