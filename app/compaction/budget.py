@@ -169,7 +169,8 @@ def budget_for(
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
-    # A provider with thinking budgets adds the output cap, which must be larger than the budget, to the prompt.
+    # A provider with thinking budgets adds the output cap, which must be larger than the budget, to the prompt. The
+    # ceiling is below the sum, because the estimate may be a few percent too low.
     if (least := least_output(window.context, output or 0, thinking)) > reserve:
         limit = min(limit, int(CEILING_SHARE * max(0, window.context - least)))
     room: float = min(limit, shares.cap or limit)

@@ -29,7 +29,7 @@ LARGE = 1 << 20
 KEPT = 8 << 20
 """Free bytes at the end of an arena that may stay with the process."""
 ARENAS = 2
-"""Number of arenas: one for the event loop, and one for the worker threads, of which usually one runs."""
+"""Number of arenas: one for the event loop, and one for the worker threads. Usually one of these threads runs."""
 
 
 class OwnedTasks:

@@ -33,8 +33,8 @@ class TriggerSettings(Section):
     token_ratio: Ratio | None = Shares().trigger
     """Share of the limit. If the estimate of the prompt exceeds it, a compaction is due. Null: the limit itself.
 
-    The limit is the window less the request's output cap, of which at most a quarter of the window counts. Without a
-    cap, the limit is the window less 5 %, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
+    The limit is the window less the request's output cap, but less at most a quarter of the window. Without a cap, the
+    limit is the window less 5 %, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
     before Steno compacts it, because estimates are off by some percent.
     """
     tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
