@@ -171,9 +171,10 @@ class Server(uvicorn.Server):
 
     def run_until_stopped(self) -> str | None:
         """Serve until stopped. Return the reason for a failed start, or None."""
-        # After a shutdown uvicorn raises the signal again, which would end the process with a failure.
+        # uvicorn sets its handlers when its loop runs, and raises the signals again after the shutdown. A signal before
+        # that would be lost; one after it would end the process with a failure.
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, self.handle_exit)
         with suppress(SystemExit):  # Raised by uvicorn after a failed start.
             self.run(self._arguments.callers)
         if self.started:

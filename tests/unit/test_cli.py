@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -20,7 +21,7 @@ from app import __version__
 from app.cli.logs import configure_logging
 from app.cli.main import COMMANDS
 from app.cli.run import FIRST_PARTY, is_anthropic, prepared, settings_of, variables_for
-from app.cli.serve import banner
+from app.cli.serve import ServeArguments, Server, banner
 from app.conversation.reasons import _REMEDIES, Code, because, hint_for
 from app.proxy.request_log import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
@@ -45,6 +46,19 @@ def test_a_proxy_is_not_asked_for_steno(given: dict[str, str], made: str) -> Non
     environment = variables_for(URL, {"https_proxy": "http://proxy:3128", **given})
     assert environment["NO_PROXY"] == made
     assert "NO_PROXY" not in variables_for(URL, {})
+
+
+def test_signal_before_the_event_loop_runs_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is told to stop while it starts would else run for ever, and its supervisor with it."""
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    server = Server(ServeArguments(Settings(), [], [], None), reports=False)
+    try:
+        server.run_until_stopped()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert server.should_exit
 
 
 def test_a_command_that_nobody_knows_is_started_as_it_is() -> None:
