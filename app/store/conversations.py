@@ -98,16 +98,13 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
     """Digests by which Steno recognises the next request, each with its turn."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
-        """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last."""
-        heads = dict(self.heads)
-        for digest, turn in later.heads:
-            heads.pop(digest, None)
-            heads[digest] = turn
+        """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last; a digest may occur
+        more than once."""
         return replace(
             later,
             turns=max(self.turns, later.turns),
             requests=self.requests + later.requests,
-            heads=tuple(heads.items())[-MOST_HEADS:],
+            heads=(*self.heads, *later.heads)[-MOST_HEADS:],
             forked_from=self.forked_from or later.forked_from,
             plan=later.plan or self.plan,
         )
