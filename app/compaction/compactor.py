@@ -124,7 +124,6 @@ class RequestCompactor:
     """Simulated chunks of a dry run that a real request would leave to the background."""
     _mask_is_put_off: bool = False
     """True if a due mask was not set because it costs more than it saves."""
-    _has_set_a_mask: bool = False
     _options: SummaryOptions | None = None
 
     async def prepare(self) -> Decision:
@@ -247,7 +246,7 @@ class RequestCompactor:
         boundary, self._mask_is_put_off = await self._affordable_mask(self.state)
         if boundary is not None:
             await self.compactor.keep_mask(self.request, boundary)
-            self.state, self._has_set_a_mask = self.state.with_boundaries([boundary]), True
+            self.state = self.state.with_boundaries([boundary])
             await self._compute(self.state.worked_out)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
@@ -404,11 +403,8 @@ class RequestCompactor:
         request, conversation = self.request, self.request.conversation
         if not conversation.history.holds_signed_thinking or (decision.view is None and not request.thinking_from):
             return decision
-        is_new = request.binds_thinking and (self.made or self._has_set_a_mask)
-        start = len(conversation.transcript) if is_new else max(current_turn(conversation) + 1, request.thinking_from)
-        view = await self._compute(
-            lambda: without_thinking(conversation, decision.view, start, request.cost, is_bound=request.binds_thinking)
-        )
+        start = max(current_turn(conversation) + 1, request.thinking_from)
+        view = await self._compute(lambda: without_thinking(conversation, decision.view, start, request.cost))
         return decision if view is None or view is decision.view else replace(decision, view=view, actions=view.actions)
 
 

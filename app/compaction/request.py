@@ -87,8 +87,6 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     """Positions of pinned messages, counted after the leading instructions."""
     thinking_from: int = 0
     """Position before which the current turn's thinking is omitted, because the provider refused it."""
-    binds_thinking: bool = False
-    """True if the model has refused signed thinking after a changed prefix."""
 
     request_id: str
     format: WireFormat

@@ -13,8 +13,6 @@ summary, they refuse the thinking. So:
 2. The current turn keeps its thinking, because providers demand it while thinking is on.
 3. If the provider refuses thinking of the current turn, later requests omit the turn's thinking up to the refused
    request (`ChatRequest.thinking_from`). Later thinking is sent, because it was signed with the new prefix.
-4. Some models have refused thinking after a changed prefix (`ChatRequest.binds_thinking`). For these, a view omits
-   thinking after text that a stage shortens differently in each request, and all thinking after a new summary or mask.
 """
 
 from __future__ import annotations
@@ -435,10 +433,6 @@ def context_note(carried: CarriedContext) -> list[Note]:
     return [Note("client_instructions", carried.text, carried.tokens)] if carried.text else []
 
 
-ANEW: frozenset[Alteration] = frozenset({"trimmed", "cleared", "shortened", "faded", "truncated"})
-"""Actions whose texts depend on the whole history, and may change with each request of a turn."""
-
-
 def current_turn(conversation: Conversation) -> int:
     """Return the position of the current turn's first message; -1 without a turn. A message with tool results never
     begins a turn, because providers count turns so."""
@@ -450,15 +444,12 @@ def current_turn(conversation: Conversation) -> int:
     return -1
 
 
-def without_thinking(
-    conversation: Conversation, view: View | None, start: int, cost: Cost, *, is_bound: bool = False
-) -> View | None:
+def without_thinking(conversation: Conversation, view: View | None, start: int, cost: Cost) -> View | None:
     """Return the view without the signed thinking of messages before `start`; the same view if there is none. `view`:
-    None for the history. `is_bound`: also omit thinking after the first message that the next request may change."""
+    None for the history."""
     changed, messages = view or whole(conversation), conversation.transcript.messages
-    stop = _first_made_anew(conversation, changed) if is_bound else len(messages)
-    sent = (i for part in changed.parts for i in sent_in(part) if messages[i].signed_thinking)
-    left_out = {i for i in sent if i < start or i > stop} - changed.without_thinking
+    sent = (i for part in changed.parts for i in sent_in(part) if i < start and messages[i].signed_thinking)
+    left_out = set(sent) - changed.without_thinking
     if not left_out:
         return view
     saved = sum(cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in left_out)
@@ -481,27 +472,3 @@ def turn_digests(conversation: Conversation) -> list[bytes]:
 
 def lacks_current_thinking(conversation: Conversation, view: View | None) -> bool:
     return view is not None and max(view.without_thinking, default=-1) > current_turn(conversation)
-
-
-def sent_again_from(conversation: Conversation, view: View | None) -> int:
-    """Return the position from which later requests may send the turn's thinking; 0 for all thinking. Omitted thinking
-    stays omitted. If the view changes with every request, later requests also omit the thinking of the answer to it."""
-    messages = len(conversation.transcript)
-    if view is not None and _first_made_anew(conversation, view) < messages:
-        return messages + 1
-    return max(view.without_thinking) + 1 if view and lacks_current_thinking(conversation, view) else 0
-
-
-def _first_made_anew(conversation: Conversation, view: View) -> int:
-    """Return the position of the first message that the turn's next request may send differently; the history's length
-    if there is none. Messages omitted up to the start of a turn stay omitted during the current turn."""
-    turns = conversation.transcript.turn_starts
-    for part in view.parts:
-        match part:
-            case Altered(index, by=by) if by in ANEW:
-                return index
-            case Pruned(start, stop, "pruned") if stop not in turns:
-                return start
-            case _:
-                pass
-    return len(conversation.transcript)

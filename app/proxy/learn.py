@@ -12,7 +12,7 @@ from app.compaction.budget import MIN_LIMIT, CutAnswer, Overflow, overflow_of
 from app.compaction.decision import THINKING_OFF, Decision, account_of
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
-from app.compaction.view import sent_again_from, turn_digests
+from app.compaction.view import turn_digests
 from app.formats.answers import AnswerEditor
 from app.formats.refusals import echoed_in
 from app.formats.usage import Usage
@@ -36,17 +36,14 @@ def learn_status(attempt: Attempt, status: int) -> None:
     request = attempt.request
     if status == HTTPStatus.OK:
         request.provider.windows.add_answered(request.tenant)
-        if request.binds_thinking:
-            learn_refused_thinking(request, sent_again_from(request.conversation, attempt.decision.view))
-        elif THINKING_OFF in attempt.decision.actions:
+        if THINKING_OFF in attempt.decision.actions:
             # This answer has no thinking, but the provider would demand thinking in the turn's next request.
             learn_refused_thinking(request, len(request.conversation.transcript))
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
-    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn; 0: do nothing."""
-    turns = turn_digests(request.conversation)
-    if messages and turns:
+    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn."""
+    if turns := turn_digests(request.conversation):
         request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turns[0], messages)
 
 

@@ -209,7 +209,7 @@ async def parse_request(
     wants_recall = caller.allows(own_headers.RECALL) and wishes.options.get("recall") is not False
     skipped = len(conversation.instructions)
     refused_thinking = partial(provider.thinking_from, tenant, format_.name, wire.model)
-    is_bound = refused_thinking(b"") > 0
+    has_refused = refused_thinking(b"") > 0
     return ChatRequest(
         tenant=tenant,
         conversation_id=recognised.conversation_id,
@@ -224,8 +224,7 @@ async def parse_request(
         may_compact=rules.compaction.enabled and wants_compaction,
         recalls=wants_recall,
         pins=tuple([pin - skipped for pin in wishes.pins if pin >= skipped]) if wishes.pins else (),
-        thinking_from=next(filter(None, map(refused_thinking, turn_digests(conversation))), 0) if is_bound else 0,
-        binds_thinking=is_bound,
+        thinking_from=next(filter(None, map(refused_thinking, turn_digests(conversation))), 0) if has_refused else 0,
         request_id=request_id,
         format=format_,
         wire=wire,

@@ -24,7 +24,7 @@ from app.compaction.planning_state import Policy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.recall import RecallPolicy
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
-from app.compaction.view import Altered, Pruned, Verbatim, View, without_thinking
+from app.compaction.view import Pruned, View
 from app.conversation.reasons import Code, Reason, because
 from app.store import Lease, StoreUnavailable
 from app.tokens.usage import CostGate, Price, Rates
@@ -344,26 +344,6 @@ def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(change
     world = World()
     assert world.decide(asked(LONG, policy=policy, **changes)).why == why
     assert "recall" not in world.names
-
-
-@pytest.mark.parametrize(
-    ("parts", "left_out"),
-    [
-        ((Verbatim(0, 8),), {1}),
-        # What a stage cuts or leaves out for one request alone changes with the next one.
-        ((Verbatim(0, 4), Altered(4, ("cut",), 1, "shortened"), Verbatim(5, 8)), {1, 5, 7}),
-        ((Pruned(0, 1), Verbatim(1, 8)), {1, 3, 5, 7}),
-        # A mask stays where it is, and whole turns are left out until another one begins.
-        ((Verbatim(0, 4), Altered(4, ("cut",), 1, "masked"), Verbatim(5, 8)), {1}),
-        ((Pruned(0, 2), Verbatim(2, 8)), set()),
-    ],
-)
-def test_a_model_that_binds_thinking_gets_none_behind_what_changes_every_time(parts: Any, left_out: set[int]) -> None:
-    said = map(message, ["user", "assistant", "user", *["assistant", "tool"] * 3], "abcdefgh")
-    signed = [replace(each, signed_thinking=each.role == "assistant", thoughts=("so",)) for each in said]
-    view = without_thinking(conversation(*signed), View(parts, 0), 2, lambda _: 1, is_bound=True)
-    assert view is not None
-    assert view.without_thinking == left_out
 
 
 # Savings
