@@ -181,24 +181,6 @@ def objection(
     return next((reason for failed, reason in checks if failed), None)
 
 
-OBJECTIONS = frozenset(
-    {
-        Code.SUMMARY_IS_A_TOOL_CALL,
-        Code.SUMMARY_NOT_FINISHED,
-        Code.SUMMARY_EMPTY,
-        Code.SUMMARY_REFUSED,
-        Code.SUMMARY_TOO_SHORT,
-        Code.SUMMARY_TOO_LONG,
-        Code.SUMMARY_NOT_SMALLER,
-    }
-)
-
-
-def was_refused(why: Reasons) -> bool:
-    """Return True if a compaction failed because Steno rejected the summariser's answers."""
-    return any(reason.code in OBJECTIONS for reason in why)
-
-
 class Outcome(Enum):
     MADE = auto()
     """All planned chunks were made."""

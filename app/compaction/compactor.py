@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 from typing import ClassVar, TypeVar
 
@@ -429,7 +428,7 @@ class Compactor(LeasedCompaction):
     may raise `StoreUnavailable`."""
 
     recall_index: RecallIndexCache
-    refused_shapes: CompactionBackoff = field(default_factory=partial(CompactionBackoff, tolerated=0))
+    refused_shapes: CompactionBackoff = field(default_factory=CompactionBackoff)
     breaker: HistoryBreaker = field(default_factory=HistoryBreaker)
     is_dry_run: ClassVar[bool] = False
 

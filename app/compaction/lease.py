@@ -233,7 +233,7 @@ class _LeasedCalls:
             prefix = await self.compute(lambda: leased.routing.prefix(request, view))
         began = monotonic()
         deadline, routes = began + leased.summariser.timeout_seconds * ATTEMPTS, leased.routing.routes(request)
-        reply = await leased.summariser.ask(call, routes, prefix, deadline, request.tenant, request.request_id)
+        reply = await leased.summariser.ask(call, routes, prefix, deadline, request.tenant)
         leased.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
         if isinstance(reply, SummaryAnswer):
             seconds = monotonic() - began

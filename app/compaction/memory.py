@@ -12,7 +12,7 @@ from time import monotonic
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.compaction.chunks import Compaction, Outcome, SummaryChunk, was_refused
+from app.compaction.chunks import Compaction, Outcome, SummaryChunk
 from app.compaction.recall import RecallPolicy, Recollection, with_recalled
 from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.verify import problems
@@ -173,28 +173,23 @@ class HistoryBreaker:
         )
 
 
-TOLERATED = 1
-"""Number of consecutive failures without a pause. A rejected summary always causes a pause, because it cost money, and
-Steno has already retried the call once."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
 
 class _Setback(Struct, frozen=True):
-    failures: int
+    pause: float
+    """Seconds."""
     until: float
     """End of the pause, by the clock."""
     why: Reasons
 
 
 class CompactionBackoff:
-    """Backoff for each compaction: a pause after two consecutive failures, or after one rejected summary. Each further
-    failure doubles the pause, up to five minutes."""
+    """Backoff for each compaction: a pause after a failure, which each further failure doubles, up to five minutes."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
-        """Allow `tolerated` consecutive failures without a pause."""
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._tolerated = tolerated
         self._latest: HistoryMap[_Setback] = HistoryMap()
 
     def pauses(self, what: HistoryKey) -> Reasons | None:
@@ -214,8 +209,5 @@ class CompactionBackoff:
 
     def failed(self, what: HistoryKey, why: Reasons) -> None:
         latest = self._latest.find(what)
-        failures = (latest.failures if latest else 0) + 1
-        tolerated = 0 if was_refused(why) else self._tolerated
-        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - tolerated - 1, 10)
-        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > tolerated else 0.0
-        self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
+        pause = min(2 * latest.pause, LONGEST_PAUSE_SECONDS) if latest else FIRST_PAUSE_SECONDS
+        self._latest.keep(what, _Setback(pause, self._clock() + pause, why))

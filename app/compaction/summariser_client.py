@@ -127,7 +127,6 @@ class _Call:
     prefix: Prefix | None
     deadline: float
     tenant: str
-    undertaking: Hashable
     key: _Asked
     lessons: int
     """Remaining retries after a refused request member: at first one for each member, and one for the output cap."""
@@ -150,8 +149,6 @@ class _Failing(Struct, frozen=True):
     """Consecutive failures of a model for one tenant."""
 
     failures: int = 0
-    undertakings: frozenset[Hashable] = frozenset()
-    """Undertakings (see `ModelBreaker.failed`) that failed; recorded until the circuit opens."""
     until: float = 0.0
     """End of the pause by the clock; ignored before `FAILURES` failures."""
     why: Reasons = ()
@@ -190,15 +187,9 @@ class ModelBreaker:
         failing = self._failing.get((model, tenant))
         return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 
-    def failed(self, model: Hashable, tenant: str, why: Reasons, undertaking: Hashable = None) -> None:
-        """Record a failed call. `undertaking`: id that several calls of one request share, or None. Calls with the same
-        id count as one failure, because parallel calls fail for the same reason."""
+    def failed(self, model: Hashable, tenant: str, why: Reasons) -> None:
         before = self._failing.get((model, tenant)) or _Failing()
-        known = before.undertakings
-        if undertaking is None or undertaking not in known:
-            before = replace(before, failures=before.failures + 1)
-            known = known | {undertaking} if before.failures <= FAILURES else known
-        failing = replace(before, undertakings=known, until=self._clock() + OPEN_SECONDS, why=why)
+        failing = _Failing(before.failures + 1, self._clock() + OPEN_SECONDS, why)
         self._failing.keep((model, tenant), failing)
         if failing.failures >= FAILURES:
             self._paused.learn(tenant, model, why)
@@ -245,19 +236,18 @@ class Summariser:
         prefix: Prefix | None,
         deadline: float,
         tenant: str,
-        undertaking: Hashable = None,
     ) -> SummaryAnswer | Failure:
         """Return the first summary that a route gives. Errors are returned, never raised.
 
-        `deadline`: seconds of the clock. `undertaking`: see `ModelBreaker.failed`. After an overflow no other route is
-        tried: the caller has to make the request smaller.
+        `deadline`: seconds of the clock. After an overflow no other route is tried: the caller has to make the request
+        smaller.
         """
         failure: Failure | None = None
         for route in routes:
             lessons = 1 + len({*route.dialect.spec.summary.optional, *self._parameters})
             shown = prefix if route.continues else None
             key = route.upstream, route.dialect.spec.path, route.model
-            call = _Call(route, request, shown, deadline, tenant, undertaking, key, lessons)
+            call = _Call(route, request, shown, deadline, tenant, key, lessons)
             if self._left(call) <= 0:
                 return failure or Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
             if not self._breaker.admits(call.key, tenant):
@@ -319,7 +309,7 @@ class Summariser:
             call.retries -= 1
             return setback.pause
         if setback.model_fails:
-            self._breaker.failed(call.key, call.tenant, setback.failure.why, call.undertaking)
+            self._breaker.failed(call.key, call.tenant, setback.failure.why)
             self._fails(call, setback.failure.why)
         elif setback.model_fails is False:
             self._works(call)

@@ -12,7 +12,6 @@ from tests.unit.conversations import chunk, conversation, turns
 
 WHY = because(Code.SUMMARISER_ERROR_FRAME)
 WHY_TOO = because(Code.SUMMARISER_ANSWER_CUT)
-REFUSED = because(Code.SUMMARY_TOO_SHORT)
 
 
 def history(*turns: str, scope: str = "from the root") -> HistoryKey:
@@ -30,24 +29,12 @@ def failed_twice(what: HistoryKey) -> CompactionBackoff:
     return setbacks
 
 
-def test_one_failure_is_tried_again_at_once_and_the_second_after_a_pause() -> None:
-    clock = Clock()
-    setbacks = CompactionBackoff(clock)
-    setbacks.failed(A, WHY)
-    assert setbacks.pauses(A) is None
-    setbacks.failed(A, WHY)
-    assert setbacks.pauses(A)
-    assert setbacks.pauses(history("b")) is None
-    clock.now = 30.0
-    assert setbacks.pauses(A) is None
-
-
-def test_an_answer_that_could_not_be_kept_is_paid_for_and_waits_at_once() -> None:
+def test_each_failure_doubles_the_pause() -> None:
     clock = Clock()
     setbacks = CompactionBackoff(clock)
     pauses = []
     for _ in range(6):
-        setbacks.failed(A, REFUSED)
+        setbacks.failed(A, WHY)
         start = clock.now
         while setbacks.pauses(A):
             clock.now += 1.0
@@ -68,7 +55,6 @@ def test_a_success_ends_it() -> None:
     for length in range(1, 5):
         setbacks.failed(history(*"abcd"[:length]), WHY)
     setbacks.learn(history(*"abcde"), Compaction(()))
-    setbacks.failed(history(*"abcde"), WHY)
     assert setbacks.pauses(history(*"abcde")) is None
 
 
@@ -120,15 +106,6 @@ def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
     assert not setbacks.failed_last(A)
 
 
-def test_where_no_failure_is_tolerated_the_first_one_pauses() -> None:
-    clock = Clock()
-    setbacks = CompactionBackoff(clock, tolerated=0)
-    setbacks.failed(A, WHY)
-    assert setbacks.pauses(A) == WHY
-    clock.now = 30.0
-    assert setbacks.pauses(A) is None
-
-
 # Circuit breakers
 
 LIMIT = 10_000
@@ -143,20 +120,6 @@ def failed(times: int, clock: Clock) -> ModelBreaker:
     for _ in range(times):
         breaker.failed("m", TENANT, WHY)
     return breaker
-
-
-def test_calls_that_were_made_for_one_thing_fail_once() -> None:
-    """The parts of one long history are summarised side by side: eight failures are one, for everybody else."""
-    breaker = ModelBreaker(Clock())
-    for undertaking in ("a", "a", "b", "a", "b"):
-        breaker.failed("m", TENANT, WHY, undertaking)
-    assert breaker.admits("m", TENANT)
-    breaker.failed("m", TENANT, WHY, "c")
-    assert not breaker.admits("m", TENANT)
-    breaker.answered("m", TENANT)
-    for _ in range(3):
-        breaker.failed("m", TENANT, WHY, "a")
-    assert breaker.admits("m", TENANT)
 
 
 def test_after_thirty_seconds_one_caller_is_the_probe_and_another_where_it_fails_or_never_reports() -> None:

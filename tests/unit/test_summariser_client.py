@@ -121,10 +121,10 @@ def asked(upstream: Provider) -> list[dict[str, Any]]:
 def ask(clock: Clock, upstream: Provider) -> Any:
     summariser = Summariser(5.0, {}, clock)
 
-    async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> SummaryAnswer | Failure:
+    async def ask_one(tenant: str, said: str = "hello") -> SummaryAnswer | Failure:
         request = summary_request("Do.", said, 300, 300)
         return await summariser.ask(
-            request, [Route("m", upstream, CHAT_COMPLETIONS.summaries, [])], None, clock() + 10.0, tenant, undertaking
+            request, [Route("m", upstream, CHAT_COMPLETIONS.summaries, [])], None, clock() + 10.0, tenant
         )
 
     return ask_one
