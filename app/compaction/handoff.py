@@ -6,13 +6,12 @@ Each line of quoted content is indented, which Markdown shows as literal text. S
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 
 from msgspec.structs import replace
 
 from app.compaction import prompts
-from app.compaction.agent_progress import agent_progress, reports_failure
+from app.compaction.agent_progress import agent_progress
 from app.compaction.chunks import SummaryChunk
 from app.compaction.records import Record, merge_ranked, merge_records, parse_record
 from app.compaction.user_words import line_of
@@ -28,7 +27,7 @@ LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000
 """Maximum characters of a text: by kind of message in `LONGEST_TEXTS`, otherwise `LONGEST_TEXT`. The middle of a longer
 text is cut out."""
-LONGEST_FAILURE, LONGEST_PLAN = 4_000, 8_000
+LONGEST_PLAN = 8_000
 MOST_ENTRIES = 64
 """Maximum number of entries of `agent_progress`."""
 
@@ -53,7 +52,6 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
     messages after the leading instructions. `absent`: text to show if `history` is empty."""
     told = "\n".join(f"{name}: {value}" for name, value in about.items())
     covered = chunks[-1].last_index + 1 if chunks else 0
-    section = partial(_section, history)
     work = agent_progress(history, len(history), LONGEST_PLAN)
     notes = (f"Notes on the messages {c.first_index + 1} to {c.last_index + 1}:\n\n{as_block(c.text)}" for c in chunks)
     values = merge_records(merge_ranked([[*map(parse_record, chunk.values)] for chunk in chunks]), Record.joined)
@@ -62,8 +60,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
         "What the user said": _list(USER_WORDS, [line_of(said) for chunk in chunks for said in chunk.user_words]),
         "Exact values": _list(VALUES, [record.line for record in values.values()]),
         "State of the work": _list(STATE, [whole for _, whole in islice(work, MOST_ENTRIES)]),
-        "Last failure": _last_failure(history, section),
-        "Latest turns": "\n\n".join((*_latest(history, section, covered), LAST_ANSWER)) if history else absent,
+        "Latest turns": "\n\n".join((*_latest(history, covered), LAST_ANSWER)) if history else absent,
     }
     written = (f"## {heading}\n\n{text}" for heading, text in sections.items() if text)
     return "\n\n".join((OPENING.format(about=as_block(told)), *written)) + "\n"
@@ -96,41 +93,29 @@ def _list(heading: str, lines: Sequence[str]) -> str:
     return f"{heading}\n\n{quoted}" if lines else ""
 
 
-def _last_failure(history: History, section: Callable[..., str]) -> str:
-    """Return the latest failed tool call and its result; empty without one."""
-    for index in reversed(range(len(history))):
-        message = history[index]
-        reported = (reports_failure(message.texts[place]) for place in message.result_places)
-        if not message.sealed and (any(result.has_failed for result in message.results) or any(reported)):
-            call = max(start for start in history.unit_starts if start <= index)
-            return "\n\n".join(section(place, LONGEST_FAILURE) for place in sorted({call, index}))
-    return ""
-
-
-def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:
+def _latest(history: History, covered: int) -> Iterator[str]:
     """Yield the sections of the last turn and of messages without a summary: the latest that fit into `ROOM`."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []
     room, begun = ROOM, len(history)
     for start in reversed([place for place in history.unit_starts if place >= min(covered, task)]):
-        unit = [section(index) for index in range(start, begun)]
+        unit = [_section(history, index) for index in range(start, begun)]
         room -= sum(map(len, unit))
         if room < 0 and shown:
             break
         shown[:0], begun = unit, start
     asked = {task, next((start for start in starts if start >= covered), task)}
-    yield from (section(index) for index in sorted(asked) if index < begun)
+    yield from (_section(history, index) for index in sorted(asked) if index < begun)
     if left_out := [index for index in range(covered, begun) if index not in asked]:
         yield f"There is no room for the others from {left_out[0] + 1} to {left_out[-1] + 1}."
     yield from filter(None, shown)
 
 
-def _section(history: History, index: int, longest: int | None = None) -> str:
+def _section(history: History, index: int) -> str:
     """Return a message under a heading with its number and speaker; empty for a message without text."""
     message = history[index]
-    longest = longest or LONGEST_TEXTS.get(message.kind, LONGEST_TEXT)
     own = replace(message, texts=without_context(message.texts)) if message.kind in _USERS else message
-    said = "" if message.sealed else prompts.said_in(own, longest)
+    said = "" if message.sealed else prompts.said_in(own, LONGEST_TEXTS.get(message.kind, LONGEST_TEXT))
     heading = f"### {index + 1} {prompts.speaker(message, tool_name(history, index))}"
     return f"{heading}\n\n{as_block(said)}" if said.strip() else ""

@@ -28,7 +28,7 @@ def written(answered: Answer) -> str:
     return answered.body.decode()
 
 
-def test_with_stored_messages_it_holds_summaries_words_the_last_failure_and_the_latest_turns(
+def test_with_stored_messages_it_holds_summaries_words_and_the_latest_turns(
     steno: StartSteno, simulator: Simulator, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/steno.db"
@@ -41,9 +41,6 @@ def test_with_stored_messages_it_holds_summaries_words_the_last_failure_and_the_
     assert f"Notes on the messages 1 to {summary['last_index'] + 1}:\n\n\t{summary['text'].splitlines()[0]}" in text
     words, _, rest = text.partition("## What the user said\n")[2].partition("\n## ")
     assert f"\tturn 1: {RULE}" in words
-    failure = rest.partition("## Last failure\n")[2].partition("\n## ")[0]
-    assert "\n\n\t[calls read with {}]\n" in failure
-    assert failure.endswith("\n\n\tError: the label printer is out of paper\n")
     latest = rest.partition("## Latest turns\n")[2]
     assert "\n\n\tThen print it again.\n\t\n\t## Rules\n\t\n\t\tShip on Sundays.\n\n" in latest
     assert f"### {summary['last_index'] + 2} " in latest

@@ -47,16 +47,6 @@ def test_where_room_is_short_what_the_turns_are_about_and_the_last_message_are_s
     assert (told in latest) if told else ("no room" not in latest)
 
 
-def test_an_exit_status_tells_of_a_failure_too() -> None:
-    said = [
-        message("user", "test it"),
-        message("assistant", calls=["c1"]),
-        message("tool", "one is not two\nexit code: 1", answers="c1"),
-        replace(message("tool", "Error: of a thought", answers="c1"), sealed=True),
-    ]
-    assert sections(written(*said))["Last failure"].endswith("\n\tone is not two\n\texit code: 1")
-
-
 def test_long_texts_are_cut_in_their_middle() -> None:
     said = [message("user", "look"), message("tool", words(1_000), answers="c1"), message("user", words(1_000))]
     text = written(*said)
