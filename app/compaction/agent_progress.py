@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.compaction.result_excerpts import parsed_json, shaped, shorten
+from app.compaction.result_excerpts import parsed_json, shorten
 from app.conversation.authored_text import authored_text
 from app.conversation.messages import Kind, Message, ToolCall, calls_of
 from app.conversation.quoting import indented, one_line
@@ -80,14 +80,14 @@ class CompletedCall(Struct, frozen=True):
     has_failed: bool
 
 
-def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[tuple[str, str]]:
+def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[str]:
     """Yield entries about the first `covered` messages, the most important first, except entries that later messages
-    made outdated. Each entry has a short and a long text. `longest_plan`: maximum characters of the plan."""
+    made outdated. `longest_plan`: maximum characters of the plan."""
     if (plan := _latest_plan(messages)) and plan[0] < covered:
-        yield (f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}",) * 2
+        yield f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}"
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]
     if (failure := _last_failure(calls)) and failure[0] < covered:
-        yield (failure[1],) * 2
+        yield failure[1]
     yield from _files(calls, covered)
 
 
@@ -136,7 +136,7 @@ def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
     return None
 
 
-def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[tuple[str, str]]:
+def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[str]:
     """Yield an entry for each changed file, the latest first, then one entry for all files that were only read. Files
     that a message after the first `covered` read or changed are omitted."""
     changed: dict[str, CompletedCall] = {}
@@ -149,16 +149,10 @@ def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[tuple[str, 
     latest |= {path: max(call.caller, latest.get(path, 0)) for path, call in changed.items()}
     paths = sorted((path for path in latest if latest[path] < covered), key=latest.__getitem__, reverse=True)
     for path in paths:
-        if (change := changed.get(path)) is None:
-            continue
-        line = whole = f"file {path}: changed in message {change.caller + 1} by {_quoted(change.effect)}"
-        if (read := seen.get(path)) and read.message > change.caller:
-            line += f", read in message {read.message + 1}"
-            text = shaped(read.result, read.effect.call, LONGEST_RESULT)
-            whole = indented(f"{line}\n{text}") if text else line
-        yield line, whole
+        if change := changed.get(path):
+            yield f"file {path}: changed in message {change.caller + 1} by {_quoted(change.effect)}"
     if only_read := [f"{path} in message {seen[path].message + 1}" for path in paths if path not in changed]:
-        yield (f"files read: {', '.join(only_read[:MOST_READ])}",) * 2
+        yield f"files read: {', '.join(only_read[:MOST_READ])}"
 
 
 def _quoted(effect: ToolEffect) -> str:

@@ -25,6 +25,15 @@ MOST_RESERVED = 0.25
 """Maximum share of the window that is reserved for an output cap. Many clients set `max_tokens` to the maximum, but
 their answers are far shorter."""
 MIN_SUMMARY = 256
+WIDE_RECALL = 3
+"""Factor of `Shares.recall` for a question, if the view has so much room."""
+WORDS_SHARE, WIDE_WORDS_SHARE = 0.12, 0.20
+"""Maximum share of `Budget.room` for the user's words in all chunks; `WIDE_WORDS_SHARE` if the view meets its
+target."""
+CHUNK_WORDS_SHARE, CHUNK_WORDS_TOKENS = 0.06, 4_096
+"""Maximum share of `Budget.room`, and maximum tokens, for the user's words in one chunk."""
+CONTEXT_SHARE = 0.10
+"""Maximum share of the limit for the note that repeats client context."""
 COST_GATE_SHARE = 0.95
 """Share of the limit above which the cost gate no longer postpones a compaction. The rest covers estimation errors."""
 RATIO_STEP = 0.25
@@ -102,6 +111,9 @@ class Shares(Struct, frozen=True):
     max_summary_tokens: int = 2_048
     fold: float = 0.30
     """Total share of the summaries above which they are folded."""
+    recall: float = 0.05
+    """Maximum share of the limit for the quotations of omitted messages, for one user message; 0 for none."""
+    max_recall_tokens: int = 2_048
     reserve: float | None = None
     """Minimum share of the window that is reserved for the completion. None: see `reserve_of`."""
 
@@ -141,6 +153,22 @@ class Budget(Struct, frozen=True):
     """Part of the window reserved for the completion, in the provider's tokens."""
     body_bytes: int = 0
     """Maximum bytes of all messages; if they have more, media are masked. 0: no maximum."""
+    recall: float = Shares().recall
+    max_recall_tokens: int = Shares().max_recall_tokens
+
+    @property
+    def words(self) -> int:
+        """Maximum tokens of the user's words in all chunks."""
+        return int(WORDS_SHARE * self.room)
+
+    @property
+    def chunk_words(self) -> int:
+        """Maximum tokens of the user's words in one chunk."""
+        return min(int(CHUNK_WORDS_SHARE * self.room), int(CHUNK_WORDS_TOKENS / self.line.ratio))
+
+    def recalled(self, factor: int) -> int:
+        """Return the maximum tokens of the quotations for one message, with `factor` times the share `recall`."""
+        return self.steady_estimate(min(factor * self.recall * self.reported_limit, self.max_recall_tokens))
 
     def steady_estimate(self, tokens: float) -> int:
         """Convert the provider's tokens to an estimate. The calibration's ratio is rounded, so that its small changes
@@ -204,6 +232,8 @@ def budget_for(
         caution=caution,
         reserve=reserve,
         body_bytes=body_bytes,
+        recall=shares.recall,
+        max_recall_tokens=shares.max_recall_tokens,
     )
 
 

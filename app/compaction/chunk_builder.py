@@ -38,7 +38,7 @@ from app.compaction.plan import (
 from app.compaction.planning_state import Path, build_view
 from app.compaction.prompts import SummaryRequest
 from app.compaction.records import extract_records, fit_records, merge_ranked, merge_records, parse_record
-from app.compaction.user_words import SHARE, chunk_room, fitting_words, held_tokens, own_entries, quote_user_words
+from app.compaction.user_words import fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
 from app.conversation.quoting import fence_of, one_line
@@ -257,7 +257,7 @@ class ChunkBuilder(Struct, frozen=True):
         A fold leaves room for the next chunk. The spans of a compaction share the room in proportion to the length of
         the user's words in each span.
         """
-        one, shared = chunk_room(self.budget), int(SHARE * self.budget.room)
+        one, shared = self.budget.chunk_words, self.budget.words
         if is_fold:
             room = max(shared - one - held, one)
             return room, max(self.words_room - one // 2 - held, room)

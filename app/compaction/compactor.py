@@ -21,7 +21,7 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import most_without_summary
+from app.compaction.budget import WORDS_SHARE, most_without_summary
 from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.decision import Decision, Status, earlier_steps, settle, simpler_decision, with_alternating_roles
@@ -45,7 +45,7 @@ from app.compaction.planning_state import (
 )
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
-from app.compaction.user_words import SHARE, OmittedWords
+from app.compaction.user_words import OmittedWords
 from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
@@ -60,6 +60,8 @@ ROUNDS = 3
 """Maximum finished compactions of one request. Waits for other processes do not count: the deadline ends them."""
 REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
 """Statuses of views that a provider may refuse for their shape. Steno then sends simpler views for a while."""
+MOST_SEARCHED = 2_000_000
+"""Maximum tokens of a history that recall searches. A larger search would take too long."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
 """Maximum age of the chunks that `changes_every_turn` compares."""
 
@@ -387,12 +389,12 @@ class RequestCompactor:
 
     async def _recall(self, decision: Decision) -> Decision:
         """Add quotations from omitted messages that match the current message."""
-        request, policy, view = self.request, self.request.policy.recall, decision.view
-        if policy is None or view is None or not request.recalls:
+        request, view = self.request, decision.view
+        if view is None or not (request.recalls and request.budget.recall):
             return decision
-        if request.budget.line.to_provider_tokens(request.conversation.tokens) > policy.history_tokens:
+        if request.budget.line.to_provider_tokens(request.conversation.tokens) > MOST_SEARCHED:
             return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
-        found = await self.compactor.recall_index.recalled(request, view, policy)
+        found = await self.compactor.recall_index.recalled(request, view)
         if await self._compute(lambda: request.can_mark_cache(found)):
             found = replace(found, marks_cache=True)
         return decision if found == view else replace(decision, view=found, actions=found.actions)
@@ -410,7 +412,7 @@ class RequestCompactor:
 def _initial_state(request: ChatRequest) -> PlanningState:
     conversation, budget = request.conversation, request.budget
     _ = conversation.cut_digests  # Compute and cache the digests in this thread: the event loop needs them next.
-    room = budget.steady_estimate(SHARE * budget.line.to_provider_tokens(budget.room))
+    room = budget.steady_estimate(WORDS_SHARE * budget.line.to_provider_tokens(budget.room))
     words = OmittedWords(conversation, room, request.count)
     return initial_state(conversation, request.policy, budget, request.cost, tuple(sorted({*request.pins})), words)
 

@@ -59,7 +59,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
         "Goal and state": "\n\n".join(notes) or NO_SUMMARY,
         "What the user said": _list(USER_WORDS, [line_of(said) for chunk in chunks for said in chunk.user_words]),
         "Exact values": _list(VALUES, [record.line for record in values.values()]),
-        "State of the work": _list(STATE, [whole for _, whole in islice(work, MOST_ENTRIES)]),
+        "State of the work": _list(STATE, [*islice(work, MOST_ENTRIES)]),
         "Latest turns": "\n\n".join((*_latest(history, covered), LAST_ANSWER)) if history else absent,
     }
     written = (f"## {heading}\n\n{text}" for heading, text in sections.items() if text)

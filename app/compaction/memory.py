@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome, SummaryChunk
-from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.recall import Recollection, with_recalled
 from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.verify import problems
 from app.compaction.view import View
@@ -97,11 +97,11 @@ class RecallIndexCache:
         """Indexes by conversation and model, because token counts differ between models. Rebuilding an evicted index
         takes seconds for a million tokens."""
 
-    async def recalled(self, request: ChatRequest, view: View, policy: RecallPolicy) -> View:
+    async def recalled(self, request: ChatRequest, view: View) -> View:
         """Return the view with quotations from omitted messages that match the current message."""
         key = request.conversation_key, request.model
         known = self._held.use(key)
-        found, held = await self._work.do(request.tenant, lambda: _look(request, view, policy, known))
+        found, held = await self._work.do(request.tenant, lambda: _look(request, view, known))
         self._held.keep(key, held)
         return found
 
@@ -109,11 +109,11 @@ class RecallIndexCache:
         self._held.drop(lambda key, _: erased.covers(*key[0]))
 
 
-def _look(request: ChatRequest, view: View, policy: RecallPolicy, known: _Held | None) -> tuple[View, _Held]:
+def _look(request: ChatRequest, view: View, known: _Held | None) -> tuple[View, _Held]:
     conversation, budget = request.conversation, request.budget
     with known.lock if known else nullcontext():
         held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))
-        found = with_recalled(conversation, view, held.recollection, policy, budget, request.cost)
+        found = with_recalled(conversation, view, held.recollection, budget, request.cost)
         held = replace(held, size=held.recollection.size)
     wrong = problems(conversation, found, budget.limit, alternates=request.policy.alternates)
     return view if wrong else found, held

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from app.compaction.budget import Budget
+from app.compaction.budget import WIDE_WORDS_SHARE, Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking
 from app.compaction.planning_state import (
@@ -21,7 +21,7 @@ from app.compaction.planning_state import (
     unmasked_tokens,
     usable,
 )
-from app.compaction.user_words import SHARE, WIDE_SHARE, chunk_room, held_tokens
+from app.compaction.user_words import held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript
 from app.tokens.estimate import is_answer
@@ -265,7 +265,7 @@ def words_room(
     """Return the maximum tokens of the user's words in all chunks. It is larger if the view is below its target."""
     kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
     others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
-    return max(int(SHARE * budget.room), min(int(WIDE_SHARE * budget.room), budget.target - others))
+    return max(budget.words, min(int(WIDE_WORDS_SHARE * budget.room), budget.target - others))
 
 
 def expected_view(
@@ -284,7 +284,7 @@ def expected_view(
     beside = pinned_tokens(conversation, cut) + context.tokens
     words += _new_words(conversation, base.covered, cut, parts, budget) if options.user_words else 0
     others = conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
-    return others, min(words, int(SHARE * budget.room)) if folds else words
+    return others, min(words, budget.words) if folds else words
 
 
 def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> bool:
@@ -297,7 +297,7 @@ def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budg
 def _new_words(conversation: Conversation, start: int, stop: int, parts: int, budget: Budget) -> int:
     """Estimate the tokens of the user's words that the new summaries of the messages from `start` up to `stop` keep
     verbatim. `parts`: number of these summaries."""
-    transcript, most = conversation.transcript, min(parts * chunk_room(budget), int(SHARE * budget.room))
+    transcript, most = conversation.transcript, min(parts * budget.chunk_words, budget.words)
     users, tokens = transcript.messages.user_places, 0
     for index in users[bisect_left(users, start) : bisect_left(users, stop)]:
         tokens += transcript.tokens_of(index)

@@ -25,10 +25,9 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget, Trigger
+from app.compaction.budget import CONTEXT_SHARE, Budget, Trigger
 from app.compaction.chunks import FirstChunk, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks, drop_media, exceeds, plan_mask
-from app.compaction.recall import RecallPolicy
 from app.compaction.trim import FADE_AT, SessionPruning, fit, is_quiet
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
@@ -70,7 +69,6 @@ class Policy(Struct, frozen=True):
     """Whether a note replaces omitted messages."""
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
-    recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     user_words: bool = True
     """Whether Steno quotes the user's words when it summarises or omits user messages."""
     folds_in: bool = True
@@ -273,10 +271,6 @@ def _pinned(conversation: Conversation, path: Path) -> list[Pinned]:
         and not carried.issuperset(range(start, stop))
         and conversation.transcript.is_answered(start, stop)
     ]
-
-
-CONTEXT_SHARE = 0.10
-"""Maximum share of the limit for the note that repeats client context."""
 
 
 class PlanningState(Struct, frozen=True, eq=False, dict=True):

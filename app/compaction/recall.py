@@ -5,8 +5,8 @@
 2. **Condition.** Steno quotes only if one passage contains enough words of the user message. A question needs fewer
    matches than a statement. Words in the latest messages do not count, because the user may refer to those messages.
 3. **Quotations for earlier turns** stay if the turn has more than half as many tokens as its quotations: without them,
-   the provider would read the turn uncached. The quotations of all turns share the room for one question (`WIDE`). Once
-   it is used, conversations with long turns get no more quotations.
+   the provider would read the turn uncached. The quotations of all turns share the room for one question
+   (`WIDE_RECALL`). Once it is used, conversations with long turns get no more quotations.
 4. **Records and state.** If the conversation has tool calls, two notes follow the summaries: records of the latest
    omitted or masked messages, and the state of the agent's work. An agent's next step needs ids and dates for which no
    message asks. Both notes change only when summaries or masks change.
@@ -23,12 +23,11 @@ from itertools import islice, pairwise
 from re import MULTILINE
 from re import compile as pattern
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.agent_progress import OPENING as STATE_OPENING
 from app.compaction.agent_progress import agent_progress
-from app.compaction.budget import Budget
+from app.compaction.budget import WIDE_RECALL, Budget
 from app.compaction.exact_values import exact_values
 from app.compaction.recall_index import (
     QUESTION_MARKS,
@@ -79,12 +78,9 @@ PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
 """Number of the first turns whose user messages determine the language, and characters that are read of each text."""
-RATIO_STEP = 0.25
 KEPT_TURN = 0.5
 """Quotations of an earlier turn stay if the turn has more tokens than this share of the room for one message, and than
 this share of the quotations."""
-WIDE = 3
-"""Factor of the room for quotations of a question, if the view has so much room."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
@@ -113,15 +109,6 @@ MOST_FOUND = 200
 FIRST_PASSAGES = 3
 
 _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)", MULTILINE)
-
-
-class RecallPolicy(Struct, frozen=True):
-    max_ratio: float = 0.05
-    """Maximum share of the limit that the quotations for one message take."""
-    max_tokens: int = 2_048
-    """Maximum tokens that are quoted for one message."""
-    history_tokens: int = 2_000_000
-    """Maximum tokens of a history that is searched. A larger search would take too long."""
 
 
 Hidden = Mapping[int, tuple[str, ...]]
@@ -200,7 +187,6 @@ def with_recalled(
     conversation: Conversation,
     view: View,
     recollection: Recollection,
-    policy: RecallPolicy,
     budget: Budget,
     cost: Cost,
 ) -> View:
@@ -211,15 +197,12 @@ def with_recalled(
     if not hidden or transcript.last_user < 0:
         return view
     recollection.read(conversation, max(hidden) + 1)
-    # The ratio is rounded, because small changes of the calibration must not change the quotations.
-    ratio = max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP
-    share = policy.max_ratio * budget.reported_limit
-    room, wide = (int(min(factor * share, policy.max_tokens) / ratio) for factor in (1, WIDE))
+    room, wide = budget.recalled(1), budget.recalled(WIDE_RECALL)
     state, values, origin, covered = None, None, _origin(view), covered_by(conversation, view)
     covered = max([covered, *(part.stop for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")])
-    target = budget.reported_target / ratio
+    target, most = map(budget.steady_estimate, (budget.reported_target, AFTER * budget.reported_target))
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
-    free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
+    free = most - formed if formed <= target else max(0, budget.limit - formed)
     if covered and (state := _state_note(conversation, view, recollection, covered, cost, min(room, free))):
         free -= state.tokens
     if covered and transcript.messages.holds_calls:
@@ -288,7 +271,7 @@ def _state_note(
     conversation: Conversation, view: View, recollection: Recollection, covered: int, cost: Cost, room: int
 ) -> Note | None:
     """Return a note on the state of the agent's work at the last summary, or after `covered` messages if that is later;
-    None if the state is unknown. First each entry gets a line. Then details get at most half of `room`."""
+    None if the state is unknown."""
     chain, transcript = conversation.chain, conversation.transcript
     known = [chunk.history_length or covered + 1 for chunk in view.chunks[-1:]]
     made = min(max([covered, *known]), len(transcript))
@@ -296,19 +279,14 @@ def _state_note(
     if recollection.state[0] == form:
         return recollection.state[1]
     noted, empty = partial(_noted, STATE_OPENING, "work", fence_of(chain[covered])), cost(own_message(""))
-    entries = [*islice(agent_progress(transcript.messages[:made], covered, PLAN_CHARACTERS * room), MOST_ENTRIES)]
-    chosen, sizes = dict[str, str](), dict[str, int]()
+    entries = islice(agent_progress(transcript.messages[:made], covered, PLAN_CHARACTERS * room), MOST_ENTRIES)
+    chosen: list[str] = []
     room -= cost(own_message(noted(())))
-    half = room // 2
-    for whole in (False, True):
-        room -= half if whole else 0
-        for entry in entries:
-            line, text = entry[0], entry[whole]
-            more = cost(own_message(f"{text}\n")) - empty - sizes.get(line, 0)
-            if more <= room:
-                chosen[line], sizes[line] = text, sizes.get(line, 0) + more
-                room -= more
-    text = noted(chosen.values())
+    for entry in entries:
+        if (tokens := cost(own_message(f"{entry}\n")) - empty) <= room:
+            chosen.append(entry)
+            room -= tokens
+    text = noted(chosen)
     note = Note("state", text, cost(own_message(text))) if chosen else None
     recollection.state = form, note
     return note

@@ -18,7 +18,6 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.view import Conversation
 from app.conversation.authored_text import GAP, authored_text
@@ -28,10 +27,6 @@ from app.conversation.quoting import fence_of, indented, marked
 from app.conversation.wordings import read_wordings
 from app.tokens.estimate import Count
 
-CHUNK_SHARE, CHUNK_TOKENS = 0.06, 4_096
-"""Maximum share of `Budget.room`, and maximum tokens, for the user's words in one chunk."""
-SHARE, WIDE_SHARE = 0.12, 0.20
-"""Maximum share of `Budget.room` for the user's words in all chunks; `WIDE_SHARE` if the view meets its target."""
 LEAST_ROOM, GAP_TOKENS = 6, 3
 """`LEAST_ROOM`: tokens below which no sentence is added. `GAP_TOKENS`: tokens of an omission mark or a line end."""
 FIRST_RANK, WORTH = 40, 4
@@ -107,10 +102,6 @@ def own_entries(transcript: Transcript, start: int, stop: int) -> list[tuple[int
         if text := f" {CUT} ".join(filter(None, map(str.strip, text.split(GAP)))):
             entries.append((index, UserWords(transcript.turn_at(index + 1), text)))
     return entries
-
-
-def chunk_room(budget: Budget) -> int:
-    return min(int(CHUNK_SHARE * budget.room), int(CHUNK_TOKENS / budget.line.ratio))
 
 
 def held_tokens(chunks: Iterable[SummaryChunk]) -> int:

@@ -16,7 +16,6 @@ from app.compaction.budget import CAP, MIN_SUMMARY, Shares
 from app.compaction.mask import MaskPolicy
 from app.compaction.planning_state import Policy
 from app.compaction.prompts import SUMMARY_PROMPT
-from app.compaction.recall import RecallPolicy
 from app.formats.registry import FORMATS
 from app.settings.presets import PRESET_NAMES, PRESETS, Preset, PresetName
 from app.settings.types import ChosenPreset, Ratio, Seconds, Section
@@ -45,7 +44,7 @@ class TriggerSettings(Section):
     """
 
 
-_SHARES, _RECALL = Shares(), RecallPolicy()
+_SHARES = Shares()
 
 
 class TailSettings(Section):
@@ -88,7 +87,7 @@ class BackgroundSettings(Section):
 class RecallSettings(Section):
     """Recall, which quotes passages of omitted or shortened messages."""
 
-    max_ratio: float = Field(_RECALL.max_ratio, ge=0, le=1)
+    max_ratio: float = Field(_SHARES.recall, ge=0, le=1)
     """Maximum share of the limit for quotations of omitted or shortened messages, for one user message; 0: none.
 
     [Recall](what-is-kept.md#recall) chooses passages by their words. Directly after a compaction, the prompt with its
@@ -264,20 +263,20 @@ class Policies:
 def apply_preset(compaction: CompactionSettings, summary: SummarySettings) -> AppliedPolicy:
     """Build the policy from the settings and the constants of their preset."""
     preset = PRESETS[compaction.preset]
-    mask, ratio, tokens = compaction.mask, compaction.recall.max_ratio, compaction.trigger.tokens
+    mask, tokens = compaction.mask, compaction.trigger.tokens
     fixed = dict(preset.policy)
     if (pruning := fixed.get("session_pruning")) is not None:
         fixed["session_pruning"] = replace(pruning, deny=mask.deny)
     policy = Policy(
         mask=MaskPolicy(deny=mask.deny, **preset.mask) if mask.enabled else None,
         window_turns=compaction.tail.turns if fixed.get("strategy") == "window" else None,
-        recall=RecallPolicy(ratio) if ratio else None,
         **fixed,
     )
     settings = {
         "trigger": compaction.trigger.token_ratio,
         "cap": CAP if tokens is None else tokens or None,
         "tail_turns": compaction.tail.turns,
+        "recall": compaction.recall.max_ratio,
         "max_summary_tokens": summary.max_tokens,
     }
     update_prompt = preset.update_prompt if summary.prompt == preset.summary.get("prompt") else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.recall import RecallPolicy
+from app.compaction.budget import Shares
 from app.settings.presets import PRESET_NAMES
 from lab.replay.player import Player
 from lab.replay.recordings import Recording, chain, read_recordings
@@ -24,7 +24,7 @@ LIMIT = 0.95
 """Share of the window that prompts may take: the clients reserve nothing."""
 COMPACTED = 0.75
 """Share of the window below which prompts are, but for what is recalled."""
-RECALLED = LIMIT * (2 + 1 / 2) * RecallPolicy().max_ratio
+RECALLED = LIMIT * (2 + 1 / 2) * Shares().recall
 """What is quoted for the current message and for earlier ones may each take its share, exact values half of it."""
 
 

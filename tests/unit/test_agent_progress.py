@@ -19,7 +19,7 @@ from app.compaction.agent_progress import (
     reports_error,
     reports_failure,
 )
-from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.recall import Recollection, with_recalled
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Note, Pruned, Summary, Verbatim, View
 from app.conversation.authored_text import result_confidence
@@ -27,7 +27,6 @@ from app.conversation.messages import History, Message, ToolCall
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 LIMIT = 4_000
-ROOMY = RecallPolicy(max_ratio=0.1)
 TODOS: Any = {
     "todos": [{"content": "Mend the parser", "status": "in_progress"}, {"content": "Say so", "status": "pending"}]
 }
@@ -45,7 +44,7 @@ def step(tool: str, text: str = "ok", **arguments: Any) -> list[Message]:
 def lines(*steps: Sequence[Message], covered: int | None = None, plan: int = 1_000) -> list[str]:
     """Entries about a question and then these."""
     messages = History([message("user", "Mend it."), *(each for said in steps for each in said)])
-    return [whole for _, whole in agent_progress(messages, len(messages) if covered is None else covered, plan)]
+    return [*agent_progress(messages, len(messages) if covered is None else covered, plan)]
 
 
 PLANS: dict[str, tuple[list[Message], str]] = {
@@ -173,9 +172,6 @@ def test_of_calls_side_by_side_each_is_said_with_its_own_result() -> None:
     assert [line.partition(":")[0] for line in lines(edits)] == ["file b.py"]
     marked = parallel(("Edit", {"file_path": "a.py"}, "done"), ("Edit", {"file_path": "b.py"}, "no"), failed=(1,))
     assert [line.partition(":")[0] for line in lines(marked)] == ["file a.py"]
-    reads = parallel(("Read", {"file_path": "a.py"}, "a = 1"), ("Read", {"file_path": "b.py"}, "b = 2"))
-    written = step("Edit", file_path="b.py")
-    assert lines(written, reads)[0].endswith("read in message 5\n\tb = 2")
 
 
 @pytest.mark.parametrize("said", ["The user doesn't want to proceed with this tool use.", "patch rejected by user"])
@@ -201,13 +197,12 @@ def test_of_a_long_failure_the_end_stays_whatever_it_looks_like() -> None:
     assert "characters in all, shortened" in entry
 
 
-def test_a_file_that_was_changed_is_said_with_what_was_seen_of_it_since() -> None:
+def test_a_file_that_was_changed_is_said_with_the_call() -> None:
     read = step("Read", "old", file_path="a.py")
     edit = step("Edit", file_path="a.py", new_string="y")
     call = 'Edit {"file_path": "a.py", "new_string": "y"}'
-    assert lines(read, edit) == [f"file a.py: changed in message 4 by {call}"]
-    seen = step("Read", "new\nlines", file_path="a.py", offset=9)
-    assert lines(read, edit, seen) == [f"file a.py: changed in message 4 by {call}, read in message 7\n\tnew\n\tlines"]
+    for said in ([read, edit], [read, edit, step("Read", "new\nlines", file_path="a.py", offset=9)]):
+        assert lines(*said) == [f"file a.py: changed in message 4 by {call}"]
     assert lines(read, step("Read", file_path="b.py")) == ["files read: b.py in message 5, a.py in message 3"]
     assert lines(step("Edit", "Error: no such text", file_path="a.py")) == []
 
@@ -246,7 +241,7 @@ WORK = agent(
 
 def recalled(asked: Conversation, limit: int = LIMIT, **changes: Any) -> View:
     view = View((Summary(chunk(asked, 0, 7, **changes)), Verbatim(7, len(asked.transcript))), 100)
-    return with_recalled(asked, view, Recollection(asked), ROOMY, budget(limit), cost)
+    return with_recalled(asked, view, Recollection(asked), budget(limit, recall=0.1), cost)
 
 
 def notes(view: View) -> list[Note]:
@@ -271,7 +266,7 @@ def pruned(asked: Conversation, stop: int, *, by: Literal["pruned", "repaired"] 
     """A view without the messages from the second one up to this one, a stub in their place."""
     gone = Pruned(1, stop, by)
     view = View((Verbatim(0, 1), gone, *([STUB] if by == "pruned" else ()), Verbatim(stop, len(asked.transcript))), 100)
-    return with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
+    return with_recalled(asked, view, Recollection(asked), budget(LIMIT, recall=0.1), cost)
 
 
 def test_the_state_stands_behind_the_stub_where_no_summary_was_made() -> None:
@@ -307,19 +302,8 @@ def test_the_state_stays_whatever_comes_later() -> None:
 def test_the_state_is_worked_out_once_for_a_summary() -> None:
     recollection = Recollection(WORK)
     view = View((Summary(chunk(WORK, 0, 7)), Verbatim(7, len(WORK.transcript))), 100)
-    first, again = (with_recalled(WORK, view, recollection, ROOMY, budget(LIMIT), cost) for _ in range(2))
+    first, again = (with_recalled(WORK, view, recollection, budget(LIMIT, recall=0.1), cost) for _ in range(2))
     assert notes(first)[0] is notes(again)[0]
-
-
-def test_with_little_room_every_line_comes_before_what_was_seen_of_any() -> None:
-    many = agent(
-        *(each for name in "abc" for each in (step("Edit", file_path=name), step("Read", "w " * 60, file_path=name)))
-    )
-    view = View((Summary(chunk(many, 0, 13)), Verbatim(13, 14)), 100)
-    found = with_recalled(many, view, Recollection(many), ROOMY, budget(2_600), cost)
-    (note,) = notes(found)
-    assert [f"file {name}" in note.text for name in "abc"] == [True] * 3
-    assert 0 < note.text.count("\t") < 3
 
 
 def test_without_room_or_work_there_is_no_state() -> None:

@@ -230,7 +230,7 @@ class Course(Background):
 
 CHAT = budget(7_600, tail_fill=1_140, cost_gate_limit=7_220)
 """A window of 8,000."""
-GATED = Policy(mask=None, recall=None, cost_gate=CostGate())
+GATED = Policy(mask=None, cost_gate=CostGate())
 DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0))
 """Prices at which every compaction is put off as long as it may be."""
 

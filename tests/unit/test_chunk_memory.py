@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
-from app.compaction.recall import RecallPolicy
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.bounded import CACHE_BYTES, Caches, Erased
 from app.runtime.tasks import WorkerThreads
@@ -108,7 +107,7 @@ def view(talk: Conversation) -> View:
 
 
 def recalled(recaller: RecallIndexCache, asked: Any) -> View:
-    return asyncio.run(recaller.recalled(asked, view(asked.conversation), RecallPolicy()))
+    return asyncio.run(recaller.recalled(asked, view(asked.conversation)))
 
 
 def quoted(found: View) -> str:
@@ -152,7 +151,7 @@ def test_requests_of_one_conversation_may_come_at_once() -> None:
     async def play() -> list[tuple[str, View]]:
         async def one(bird: str, more: int) -> tuple[str, View]:
             asked = request(talk(bird, more))
-            return bird, await kept.recalled(asked, view(asked.conversation), RecallPolicy())
+            return bird, await kept.recalled(asked, view(asked.conversation))
 
         return await asyncio.gather(*(one(bird, n) for n in range(20) for bird in ("kestrel", "heron")))
 
@@ -165,4 +164,4 @@ def test_what_could_not_be_sent_is_not() -> None:
     """Where the view itself is at fault, nothing is made of it."""
     asked = request(talk())
     broken = replace(view(talk()), parts=view(talk()).parts[:1])
-    assert asyncio.run(recaller().recalled(asked, broken, RecallPolicy())) == broken
+    assert asyncio.run(recaller().recalled(asked, broken)) == broken

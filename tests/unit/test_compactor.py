@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.api import compactions
+from app.compaction import compactor
 from app.compaction.chunks import ChunkRange, Compaction, Outcome, SummaryAnswer
 from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor, Stored
 from app.compaction.decision import UNTOUCHED, Decision
@@ -22,7 +23,6 @@ from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
 from app.compaction.prompts import SummaryRequest
-from app.compaction.recall import RecallPolicy
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.view import Pruned, View
 from app.conversation.reasons import Code, Reason, because
@@ -68,7 +68,7 @@ def tools(number: int = 3) -> Any:
     return conversation(*calls, QUESTION)
 
 
-MASKS = Policy(mask=MaskPolicy(), cost_gate=None, recall=None)
+MASKS = Policy(mask=MaskPolicy(), cost_gate=None)
 
 
 # Without anything to do
@@ -110,7 +110,7 @@ def test_what_speaks_against_a_compaction_is_told_in_its_place(recent_attempts: 
 
 
 def test_a_pause_does_not_hold_where_nothing_else_would_do() -> None:
-    policy = Policy(mask=None, cost_gate=None, recall=None, prune=False, fit=False, emergency=False)
+    policy = Policy(mask=None, cost_gate=None, prune=False, fit=False, emergency=False)
     world = World({"recent_attempts": RecentAttempts(paused=WHY)})
     assert world.decide(asked(FAR, policy=policy)).status == "summarized"
 
@@ -191,7 +191,7 @@ def test_after_an_announcement_it_waits() -> None:
 # The price
 
 
-GATED = Policy(mask=None, recall=None, cost_gate=CostGate())
+GATED = Policy(mask=None, cost_gate=CostGate())
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> Non
 
 
 def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> None:
-    policy = Policy(mask=None, cost_gate=None, recall=None, fit=False, prune=False, emergency=False)
+    policy = Policy(mask=None, cost_gate=None, fit=False, prune=False, emergency=False)
     assert World({"shape_refusal_of": WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
 
 
@@ -335,15 +335,13 @@ def test_a_mask_that_will_be_too_dear_is_no_reason_to_wait() -> None:
 # Recall and ties
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [({"recalls": False}, ()), ({"policy": RecallPolicy(history_tokens=10)}, because(Code.RECALL_TOO_LONG))],
-)
-def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(changes: Any, why: Any) -> None:
-    policy = replace(asked(LONG).policy, recall=changes.pop("policy", RecallPolicy()))
-    world = World()
-    assert world.decide(asked(LONG, policy=policy, **changes)).why == why
-    assert "recall" not in world.names
+def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compactor, "MOST_SEARCHED", 10)
+    off = ({"recalls": False}, {"recalls": True, "budget": budget(recall=0.0)})
+    for changes, why in (*((each, ()) for each in off), ({"recalls": True}, because(Code.RECALL_TOO_LONG))):
+        world = World()
+        assert world.decide(asked(LONG, **changes)).why == why
+        assert "recall" not in world.names
 
 
 # Savings

@@ -20,7 +20,7 @@ from app.compaction.compactor import Stored
 from app.compaction.decision import Decision
 from app.compaction.mask import MaskBoundary
 from app.compaction.planning_state import Policy
-from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.recall import Recollection, with_recalled
 from app.compaction.verify import problems
 from app.compaction.view import Conversation, Pruned, Summary, View
 from app.conversation.identity import Identity
@@ -66,10 +66,10 @@ class Steno(World):
         """`input_tokens`: what one summary call can read. `recalls`: quotations and exact values are added."""
         loaded = load(compaction={"preset": preset})
         self.enabled = loaded.compaction.enabled
-        recall = RecallPolicy(max_ratio=RECALLED) if recalls else None
         applied = apply_preset(loaded.compaction, loaded.summary)
-        self.policy: Policy = replace(applied.policy, alternates=alternates, recall=applied.policy.recall and recall)
-        self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, applied.shares)
+        recall = RECALLED if recalls and applied.shares.recall else 0.0
+        self.policy: Policy = replace(applied.policy, alternates=alternates)
+        self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, replace(applied.shares, recall=recall))
         brief = replace(
             SETTINGS,
             input_tokens=input_tokens,
@@ -98,6 +98,7 @@ class Steno(World):
             count=count,
             cost=asked.prompt.cost,
             may_compact=self.enabled,
+            recalls=True,
             pins=asked.pins,
         )
         return self.decide(self.request)
@@ -130,7 +131,7 @@ class Steno(World):
     def _recalled(self, call: Any) -> View:
         request = self.request
         talk, budget = request.conversation, request.budget
-        found = with_recalled(talk, call.view, Recollection(talk), call.policy, budget, request.cost)
+        found = with_recalled(talk, call.view, Recollection(talk), budget, request.cost)
         assert problems(talk, found, budget.limit) == []
         return found
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Shares, Window, budget_for
-from app.compaction.recall import RecallPolicy, Recollection, with_recalled
+from app.compaction.recall import Recollection, with_recalled
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.tokens.calibration import Line
 from tests.unit.conversations import budget, chunk, conversation, cost, message
@@ -34,7 +34,7 @@ def summarised(talk: Conversation) -> View:
 
 def recalled_by(line: Line) -> View:
     asked, limits = talk(), budget_for(Window(3_000, "config"), None, Shares(), line)
-    return with_recalled(asked, summarised(asked), Recollection(asked), RecallPolicy(), limits, cost)
+    return with_recalled(asked, summarised(asked), Recollection(asked), limits, cost)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_is_recalled_stays_the_same_while_a_calibration_learns(then: Line, 
 
 def test_a_view_keeps_to_its_target_or_not_whatever_the_calibration_learns() -> None:
     """Also where its target is between two hundredths of the limit."""
-    asked, policy = talk(), RecallPolicy()
+    asked = talk()
     made = Summary(chunk(asked, 0, SUMMARISED, history_length=LAST + 1))
     for tokens in range(1_190, 1_340, 10):
         view = View((made, Verbatim(SUMMARISED, LAST + 1)), tokens)
@@ -56,7 +56,7 @@ def test_a_view_keeps_to_its_target_or_not_whatever_the_calibration_learns() -> 
             budgets = [
                 budget_for(Window(3_000, "config"), None, Shares(target=share), Line(offset)) for offset in (9.0, -9.0)
             ]
-            first, second = (with_recalled(asked, view, Recollection(asked), policy, each, cost) for each in budgets)
+            first, second = (with_recalled(asked, view, Recollection(asked), each, cost) for each in budgets)
             assert first.recalled == second.recalled
 
 
@@ -69,7 +69,7 @@ def test_where_there_is_no_room_the_latest_goes_first(spare: int, kept: int) -> 
     view = replace(summarised(both), parts=(Summary(chunk(both, 0, SUMMARISED)), Verbatim(SUMMARISED, LAST + 3)))
 
     def recalled(limits: Budget) -> list[Recalled]:
-        found = with_recalled(both, view, Recollection(both), RecallPolicy(max_tokens=150), limits, cost)
+        found = with_recalled(both, view, Recollection(both), replace(limits, max_recall_tokens=150), cost)
         return [part for part in found.parts if isinstance(part, Recalled)]
 
     roomy = budget(3_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget
+from app.compaction.budget import WIDE_RECALL, Budget
 from app.compaction.chunks import UserWords
 from app.compaction.recall import (
     AFTER,
     OPENING,
-    WIDE,
-    RecallPolicy,
     Recollection,
     hidden_in,
     quotation_for_last,
@@ -43,7 +41,7 @@ from app.conversation.quoting import fence_of, indented
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 LIMIT = 2_000
-ROOMY = RecallPolicy(max_ratio=0.1)
+ROOMY = {"recall": 0.1}
 FILLER = (
     "Where does this road go, and which of them is that for you?",
     "We walked along the river until evening came.",
@@ -79,12 +77,12 @@ def summarised(talk: Conversation, stop: int, **changes: Any) -> View:
 def recall(
     talk: Conversation,
     view: View,
-    policy: RecallPolicy = ROOMY,
+    shares: Mapping[str, Any] = ROOMY,
     known: Recollection | None = None,
     limits: Budget | None = None,
 ) -> View:
-    limits = limits or budget(LIMIT)
-    found = with_recalled(talk, view, known or Recollection(talk), policy, limits, cost)
+    limits = replace(limits or budget(LIMIT), **shares)
+    found = with_recalled(talk, view, known or Recollection(talk), limits, cost)
     assert problems(talk, found, limits.limit) == problems(talk, view, limits.limit)
     return found
 
@@ -161,12 +159,12 @@ def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_firs
     said, advice = "Our kestrel eats lizards.", "Feed a kestrel mice on day {}, and count what it eats by noon."
     answer = assistant(" ".join(advice.format(n) for n in range(10)))
     asked = talk(user(said), answer, question="Which lizards or mice may our kestrel eat?", fillers=200)
-    found = quoted(recall(asked, summarised(asked, 200), RecallPolicy(max_tokens=400))).split("\n")
+    found = quoted(recall(asked, summarised(asked, 200), {"max_recall_tokens": 400})).split("\n")
     assert found[0] == f"1 user: {said}"
     [piece] = (line for line in found if line.startswith("2 assistant"))
     assert piece.startswith("2 assistant, in part: Feed a kestrel mice")
     assert piece.count("Feed") <= 2
-    brief = quoted(recall(asked, summarised(asked, 200), RecallPolicy(max_tokens=50)))
+    brief = quoted(recall(asked, summarised(asked, 200), {"max_recall_tokens": 50}))
     assert said in brief
     assert "Feed" not in brief
 
@@ -184,7 +182,7 @@ def test_the_room_is_wide_where_all_of_a_message_asks_is_matched_well_and_the_vi
     early = [user(f"The kestrel nests behind chapel {n}.") for n in range(40)]
     asked = talk(*early, question="Where does the kestrel nest, behind which chapel?", fillers=300)
     view, room = summarised(asked, 310), int(0.1 * LIMIT)
-    assert room < notes(recall(asked, view))[0].tokens <= WIDE * room
+    assert room < notes(recall(asked, view))[0].tokens <= WIDE_RECALL * room
     stating = f"{4 * 'Kestrel and chapel. '}Where does the kestrel nest, behind which chapel?"
     half = "By chapel 12 beside gondolas, sloops, zeppelins, harpsichords, grapes, oboes, violas, lutes, drums?"
     for question, most in ((stating, 2 * room), (half, room)):
@@ -229,7 +227,7 @@ def test_never_quotes_what_is_sent_sealed_thought_or_an_instruction() -> None:
     view = View(
         (Summary(chunk(asked, 0, 40, carried=(2,))), Carried(2), Pinned(3, 4), Verbatim(40, len(asked.transcript))), 100
     )
-    found = with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
+    found = with_recalled(asked, view, Recollection(asked), replace(budget(LIMIT), **ROOMY), cost)
     assert "2 user: The kestrel nests behind chapel one." in quoted(found)
     assert "chapel seven" in quoted(found)
     for number in ("two", "three", "four", "five", "six"):
@@ -283,7 +281,7 @@ def test_results_and_documents_beside_a_question_are_not_asked_about() -> None:
     )
     between = [(user, assistant)[n % 2](FILLER[n % len(FILLER)]) for n in range(1, 10)]
     told = talk(user("The heron stood by the mill."), *between, user("A kestrel hovers."), then=(asked,))
-    brief = RecallPolicy(max_tokens=60)
+    brief = {"max_recall_tokens": 60}
     last = quoted(recall(told, summarised(told, 40), brief))
     assert "heron stood" in last
     assert "kestrel" not in last
@@ -305,7 +303,7 @@ def test_notes_of_earlier_turns_stay_where_their_turns_are_large() -> None:
     for size, stay in ((200, True), (5, False)):
         asked = turns_about(3, size)
         stop = 6 + 40
-        view = recall(asked, summarised(asked, stop, history_length=stop + 1), RecallPolicy(max_ratio=0.15))
+        view = recall(asked, summarised(asked, stop, history_length=stop + 1), {"recall": 0.15})
         assert len(notes(view)) == (3 if stay else 1)
         assert "Our osprey" in "".join(note.text for note in notes(view))
 
@@ -315,7 +313,7 @@ def test_once_the_room_is_used_nothing_is_quoted_where_turns_are_long() -> None:
     for size, places in ((900, [50]), (60, [50, 58])):
         asked = turns_about(5, size)
         view = summarised(asked, 50, history_length=51)
-        found = recall(asked, view, RecallPolicy(max_ratio=1.0, max_tokens=40), limits=budget(20 * LIMIT))
+        found = recall(asked, view, {"recall": 1.0, "max_recall_tokens": 40}, limits=budget(20 * LIMIT))
         before = [then for part, then in pairwise(found.parts) if isinstance(part, Recalled)]
         assert [part.start for part in before if isinstance(part, Verbatim)] == places
 
@@ -347,10 +345,8 @@ def test_what_costs_more_together_is_shortened_until_it_fits() -> None:
     early = [user(f"The kestrel nests behind chapel {n}.") for n in range(20)]
     asked = talk(*early, question="Where does the kestrel nest, behind which chapel?", fillers=300)
     for ratio in (0.02, 0.03, 0.1):
-        view = with_recalled(
-            asked, summarised(asked, 310), Recollection(asked), RecallPolicy(ratio), budget(LIMIT), dear
-        )
-        assert all(dear(own_message(note.text)) == note.tokens <= WIDE * ratio * LIMIT for note in notes(view))
+        view = with_recalled(asked, summarised(asked, 310), Recollection(asked), budget(LIMIT, recall=ratio), dear)
+        assert all(dear(own_message(note.text)) == note.tokens <= WIDE_RECALL * ratio * LIMIT for note in notes(view))
 
 
 @given(st.integers(0, LIMIT), st.sampled_from((0.05, 0.2, 0.5)), st.integers(1, 12))
@@ -365,7 +361,7 @@ def test_a_view_that_keeps_to_its_target_nearly_does_with_all_that_is_recalled(
         said += [message("tool", failed, answers=call.id), assistant(" ".join(FILLER))]
     asked = talk(*said, question="Where does the kestrel nest?")
     view = summarised(asked, len(said), history_length=len(asked.transcript))
-    found = recall(asked, replace(view, tokens=tokens), RecallPolicy(max_ratio=ratio, max_tokens=10_000))
+    found = recall(asked, replace(view, tokens=tokens), {"recall": ratio, "max_recall_tokens": 10_000})
     assert found.tokens <= (AFTER * LIMIT / 2 if tokens <= LIMIT / 2 else LIMIT)
     assert found.recalled or tokens > 0.4 * LIMIT
 
@@ -404,7 +400,7 @@ def test_records_take_at_most_three_quarters_of_the_room_and_nothing_where_there
     call = ToolCall("c", "get_order", "{}")
     asked = talk(user("My order."), assistant("", call), many, question="Thanks.", fillers=44)
     for ratio in (0.01, 0.05, 0.1):
-        view = recall(asked, summarised(asked, 40), RecallPolicy(max_ratio=ratio))
+        view = recall(asked, summarised(asked, 40), {"recall": ratio})
         assert sum(note.tokens for note in view.recalled if isinstance(note, Note)) <= ratio * LIMIT * 3 / 4
         assert bool(values_of(view)) == (ratio > 0.01)
     full = replace(summarised(asked, 40), tokens=LIMIT - 5)
@@ -453,7 +449,7 @@ def test_endless_messages_and_endless_histories_end() -> None:
     for huge in ("kestrel " * 500_000, "k" * 4_000_000):
         asked = talk(message("user", huge, tokens=9), question="Where does the kestrel nest?")
         view = recall(asked, summarised(asked, 40))
-        assert sum(note.tokens for note in notes(view)) <= WIDE * 200
+        assert sum(note.tokens for note in notes(view)) <= WIDE_RECALL * 200
     early = [user(f"The kestrel nests behind chapel {n}.") for n in range(10_000)]
     asked = talk(*early, question="Who nests behind chapel 4711?")
     assert "behind chapel 4711." in quoted(recall(asked, summarised(asked, 10_020)))
@@ -485,9 +481,9 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
     made: tuple[Conversation, View], ratio: float, limit: int, data: st.DataObject
 ) -> None:
     asked, view = made
-    policy, limits = RecallPolicy(max_ratio=ratio), budget(limit)
-    found = with_recalled(asked, view, Recollection(asked), policy, limits, cost)
-    room = int(WIDE * ratio * limit)
+    limits = budget(limit, recall=ratio)
+    found = with_recalled(asked, view, Recollection(asked), limits, cost)
+    room = int(WIDE_RECALL * ratio * limit)
     assert problems(asked, found, limit) == problems(asked, view, limit)
     assert _without_notes(found) == _covered(view)
     assert sum(note.tokens for note in notes(found)[:-1]) <= room
@@ -507,8 +503,8 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
     other = data.draw(_views())[1]
     if other.chunks and max(c.last_index for c in other.chunks) < len(asked.transcript):
         known.read(asked, data.draw(st.integers(0, len(asked.transcript))))
-    assert with_recalled(asked, view, known, policy, limits, cost) == found
-    assert with_recalled(asked, view, known, policy, limits, cost) == found
+    assert with_recalled(asked, view, known, limits, cost) == found
+    assert with_recalled(asked, view, known, limits, cost) == found
 
 
 def _without_notes(view: View) -> list[int]:

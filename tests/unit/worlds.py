@@ -48,7 +48,8 @@ def asked(talk: Conversation, **changes: Any) -> ChatRequest:
         "conversation_id": "conv",
         "named": True,
         "conversation": talk,
-        "policy": Policy(mask=None, cost_gate=None, recall=None),
+        "policy": Policy(mask=None, cost_gate=None),
+        "recalls": False,
         "budget": budget(),
         "model": "m",
         "series": "additive",
@@ -164,5 +165,5 @@ class World:
     def recall_index(self) -> Any:
         return SimpleNamespace(recalled=self._recall)
 
-    async def _recall(self, _: Any, view: Any, policy: Any) -> Any:
-        return self._reply("recall", view=view, policy=policy)
+    async def _recall(self, _: Any, view: Any) -> Any:
+        return self._reply("recall", view=view)
