@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from app.compaction.chunks import Ending
 from app.errors import StenoError, UpstreamUnreadable
 from app.formats.raw_json import (
     RawObject,
@@ -166,7 +167,8 @@ class AnswerEditor:
         self.model, self.tier = model or self.model, tier or self.tier
         reasons = [reason for path in spec.reasons for reason in values_at(held, path) if reason]
         self.window_full = self.window_full or any(map(says_window_full, reasons))
-        self.at_length = self.at_length or (spec.length_tells_window and spec.cut_off in reasons)
+        is_cut_off = Ending.CUT_OFF in map(spec.ending_of, reasons)
+        self.at_length = self.at_length or (spec.length_tells_window and is_cut_off)
         return reasons
 
     def _edited(self, said: RawObject) -> bytes:

@@ -55,7 +55,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     """Options of every call, such as the request for a stream."""
 
 
-_WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
+_WINDOW_FULL = re.compile(r"context\w*(exceed|exhaust|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Pattern of finish reasons for a full window. OpenAI's `length` does not match: it may be the client's own cap."""
 LONGEST_REASON = 100
 
@@ -113,7 +113,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     beside: Pattern[bytes] | None = None
     """Pattern of the key of a separate member with the instructions, which becomes the first raw message."""
     length_tells_window: bool = True
-    """Whether `cut_off` may mean a full window; False if the answer does not share the prompt's window."""
+    """Whether an answer that is cut off may have filled the window; False if it does not share the prompt's window."""
 
     holders: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object."""
@@ -139,11 +139,15 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     done_ends: bool = False
     """Whether `[DONE]` ends an answer without a finish reason."""
     endings: Mapping[str, Ending]
-    """Endings by finish reason; any other reason is `Ending.OTHER`."""
-    cut_off: str
-    """Finish reason of an answer that reached its output cap."""
+    """Meanings of finish reasons. `_WINDOW_FULL` has those of a full window; any other reason is `Ending.OTHER`."""
 
     summary: SummarySpec
+
+    def ending_of(self, reason: object) -> Ending:
+        """Return the meaning of a finish reason. A full window cuts an answer off."""
+        if says_window_full(reason):
+            return Ending.CUT_OFF
+        return self.endings.get(reason, Ending.OTHER) if isinstance(reason, str) else Ending.OTHER
 
 
 _CHOICE: Path = ("choices", Where("index", (0, None)))
@@ -194,7 +198,6 @@ CHAT_COMPLETIONS = FormatSpec(
         "length": Ending.CUT_OFF,
         **dict.fromkeys(("refusal", "content_filter"), Ending.REFUSED),
     },
-    cut_off="length",
     summary=SummarySpec(
         quoting=lambda instructions, transcript: {
             "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": transcript}]
@@ -244,7 +247,6 @@ MESSAGES = FormatSpec(
         "max_tokens": Ending.CUT_OFF,
         "refusal": Ending.REFUSED,
     },
-    cut_off="max_tokens",
     summary=SummarySpec(
         quoting=lambda instructions, transcript: {
             SYSTEM: instructions,
@@ -387,7 +389,6 @@ RESPONSES = FormatSpec(
         "max_output_tokens": Ending.CUT_OFF,
         **dict.fromkeys(("content_filter", "refusal"), Ending.REFUSED),
     },
-    cut_off="max_output_tokens",
     summary=SummarySpec(
         quoting=lambda instructions, transcript: {"instructions": instructions, "input": transcript},
         forbidding=(("tools", "tool_choice", "none"),),
@@ -452,7 +453,6 @@ GEMINI = FormatSpec(
             ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"), Ending.REFUSED
         ),
     },
-    cut_off="MAX_TOKENS",
     length_tells_window=False,
     summary=SummarySpec(
         quoting=lambda instructions, transcript: {

@@ -19,7 +19,7 @@ from app.compaction.prompts import SummaryRequest
 from app.formats.raw_json import Path, holds_more_values, object_of, values_at
 from app.formats.refusals import decoded_body
 from app.formats.requests import WireRequest
-from app.formats.spec import FormatSpec, says_window_full
+from app.formats.spec import FormatSpec
 from app.formats.sse import MOST_VALUES, FrameSplitter
 from app.formats.usage import bill_of, read_usage, usage_members
 
@@ -67,8 +67,7 @@ class SummaryReader:
         if self._failed or not self._ended:
             return None
         word = "refusal" if self._refused else self._word
-        word = self._spec.cut_off if says_window_full(word) else word
-        ending = Ending.CALLED if self._calls else self._spec.endings.get(word, Ending.OTHER)
+        ending = Ending.CALLED if self._calls else self._spec.ending_of(word)
         word = "" if ending is Ending.FINISHED else word
         usage = read_usage(self._usage, self._model)
         return SummaryAnswer("".join(self._texts), ending, word, usage, bill_of(self._usage, self._model, self._tier))
