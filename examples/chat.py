@@ -1,6 +1,5 @@
 """A chat in the terminal that needs nothing but Python. It resends the whole conversation each time, as clients do.
 
-    steno run --simulated -- python examples/chat.py         # a scripted provider: no key, no network
     steno run --window 8000 -- python examples/chat.py       # your own provider, with the key in OPENAI_API_KEY
 
 Type a message, or press Enter to send the next of some prepared ones, which soon fill a small window. With --play, or

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
-import msgspec
 import structlog
 import typer
 
@@ -19,7 +18,6 @@ LEAST_WINDOW = 1_000
 Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, such as https://api.openai.com/v1.")]
 Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
 DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL, or `memory`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 WindowOption = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 
 
@@ -28,14 +26,19 @@ def commands(**options: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode="markdown", **options)
 
 
-def settings_of(config: str | None, **flags: Any) -> Settings:
-    """Silence the log, and load the settings; flags have precedence. Exit if the settings are not valid."""
+def settings_of(config: str | None, **flags: Mapping[str, Any]) -> Settings:
+    """Silence the log, and load the settings. Exit if the settings are not valid."""
     keep_quiet()
+    with failing_on(ConfigurationError):
+        return load_settings(config, **flags)
+
+
+def load_settings(config: str | None, **flags: Mapping[str, Any]) -> Settings:
+    """Load the settings; flags that are not None have precedence. Raises `ConfigurationError`."""
     if config:
         os.environ["STENO_CONFIG"] = config
-    sections = {name: {k: v for k, v in section.items() if v is not None} for name, section in flags.items()}
-    with failing_on(ConfigurationError):
-        return load(**{name: section for name, section in sections.items() if section})
+    given = {name: {k: v for k, v in section.items() if v is not None} for name, section in flags.items()}
+    return load(**{name: section for name, section in given.items() if section})
 
 
 def at_window(settings: Settings, window: int) -> Settings:
@@ -62,7 +65,3 @@ def failing_on(*errors: type[Exception]) -> Iterator[None]:
         yield
     except errors as error:
         fail(str(error))
-
-
-def print_json(value: Any) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value)))

@@ -19,7 +19,6 @@ from pydantic import SecretStr
 
 from app import __version__
 from app.cli.command import (
-    AsJson,
     Config,
     DatabaseURL,
     Upstream,
@@ -28,7 +27,6 @@ from app.cli.command import (
     commands,
     fail,
     failing_on,
-    print_json,
     settings_of,
 )
 from app.compaction.budget import Window
@@ -63,16 +61,11 @@ cli = commands()
 
 
 @cli.command()
-def doctor(
-    upstream: Upstream = None,
-    config: Config = None,
-    database_url: DatabaseURL = None,
-    as_json: AsJson = False,
-) -> None:
+def doctor(upstream: Upstream = None, config: Config = None, database_url: DatabaseURL = None) -> None:
     """Check settings, providers, database, tokenizer tables and windows; exit 1 if something is wrong."""
     settings = settings_of(config, upstream={"base_url": upstream}, storage={"url": database_url})
     found = asyncio.run(examine(settings))
-    (show_json if as_json else show)(found)
+    show(found)
     sys.exit(not is_healthy(found))
 
 
@@ -94,19 +87,6 @@ def show(found: Sequence[Finding]) -> None:
         state = _STATES[finding.state]
         typer.secho(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state], nl=False)
         typer.echo(f"\n{'':11}-> {finding.remedy}" if finding.remedy else "")
-
-
-def show_json(found: Sequence[Finding]) -> None:
-    report = {
-        "version": __version__,
-        "starts": all(finding.state != "fatal" for finding in found),
-        "works": is_healthy(found),
-        "checks": [
-            {"state": _STATES[each.state], "subject": each.subject, "text": each.text, "remedy": each.remedy}
-            for each in found
-        ],
-    }
-    print_json(report)
 
 
 def verdict(found: Iterable[Finding]) -> str:
@@ -258,10 +238,9 @@ def plan(
     request["format"] = written or request.get("format") or ("responses" if "input" in request else "chat_completions")
     with failing_on(ConfigurationError), asking(at_window(settings, window) if window else settings) as client:
         answer = client.post("/context/plan", json=request)
-    planned = answer.json()
     if answer.status_code != 200:
-        fail(planned["error"]["message"])
-    print_json(planned)
+        fail(answer.json()["error"]["message"])
+    typer.echo(msgspec.json.format(answer.text))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Literal, TextIO
+from typing import IO, Literal
 
 import structlog
 
@@ -27,7 +27,7 @@ def is_readable(shape: Shape) -> bool:
     return shape == "text" or (shape == "auto" and sys.stdout.isatty())
 
 
-def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> None:
+def configure_logging(level: str, shape: Shape, file: IO[str] | None = None) -> None:
     """Send structlog and the standard library's loggers to standard output, or to a file as text."""
     number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
     colors = file is None and sys.stdout.isatty() and not are_colors_off()

@@ -19,7 +19,7 @@ COMMANDS = {
     "doctor": ("doctor", "Check settings, providers, database, tables and windows; exit 1 if something is wrong."),
     "plan": ("doctor", "Print what Steno would do to a request."),
     "models": ("doctor", "List context windows, and where each comes from."),
-    "conversations": ("conversations", "List, export or delete stored conversations."),
+    "conversations": ("conversations", "List or delete stored conversations."),
     "migrate": ("migrate", "Bring the database to the newest schema."),
     "mcp": ("conversations", "Serve stored conversations to a model over MCP, on standard input and output."),
     "tables": ("migrate", "Fetch the tables that tokens are counted with."),

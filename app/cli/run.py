@@ -2,8 +2,8 @@
 `steno demo`, whose conversation is in the package `lab`.
 
 Steno runs in a thread of this process, and the command is the only child process. So the command keeps the terminal,
-and Steno ends with this process. Steno prints nothing while the command runs. It writes its log to a file, and prints
-the file's path at the end if the log contains warnings or errors.
+and Steno ends with this process. Steno prints nothing while the command runs. It writes its warnings and errors to a
+file, and prints the file's path at the end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path, PurePath
+from tempfile import NamedTemporaryFile
 from types import FrameType
 from typing import Annotated, Any
 
@@ -37,6 +37,7 @@ from app.cli.command import (
     fail,
     failing_on,
     keep_quiet,
+    load_settings,
 )
 from app.cli.logs import configure_logging
 from app.cli.serve import SWITCH_SECONDS, bind, cannot_listen, with_password
@@ -44,19 +45,14 @@ from app.http.loopback import serve
 from app.http.protocol import protocol_within
 from app.inspector.pages import DOLLARS, counted, gain
 from app.main import create_app
-from app.settings import ConfigurationError, Settings, load
-from app.settings.storage import tables_folder
+from app.settings import ConfigurationError, Settings
 from app.settings.upstreams import ANTHROPIC
 from app.store import StoreError, UsageRecord
 from app.store.engine import read_url
-from app.tokens.rules import rules_for
-from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
 """Maximum seconds to wait for a running summary at the end. Meanwhile the user waits for the shell prompt."""
-SIMULATED_WINDOW = 8_000
-SIMULATED_KEY = "sk-simulated"
 CANNOT_START = 125
 """Exit status if Steno cannot start. `env` and `timeout` use 125, 126 and 127 in the same cases."""
 NOT_EXECUTABLE = 126
@@ -66,7 +62,6 @@ OPENAI_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 """Variables from which OpenAI's clients read the base URL. Old clients and LiteLLM read the second variable."""
 ANTHROPIC_VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
 """Variables from which Anthropic's clients and Claude Code read the base URL. LiteLLM reads the second variable."""
-KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 OPENCODE = "OPENCODE_CONFIG_CONTENT"
 
@@ -85,7 +80,6 @@ def run(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for a free one.")] = 0,
     config: Config = None,
     database_url: DatabaseURL = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="A scripted provider: no key, no network.")] = False,
 ) -> None:
     """Run a command with Steno in front of its provider: steno run -- codex
 
@@ -93,19 +87,18 @@ def run(
     to there. At the end Steno says what it compacted and saved. The exit status is the command's; 125 if Steno could
     not start, 126 or 127 if the command could not.
     """
-    if upstream and simulated:
-        fail("--upstream and --simulated exclude each other.")
-    if config:
-        os.environ["STENO_CONFIG"] = config
     if shutil.which(command[0]) is None:
         fail(f"There is no command {command[0]!r}.", NOT_FOUND)
-    flags = {
-        "server": {"port": port},
-        "upstream": {"base_url": upstream} if upstream else {},
-        "storage": {"url": database_url} if database_url else {},
+    server = {"host": HOST, "port": port, "workers": 1, "drain_seconds": DRAIN_SECONDS}
+    flags: dict[str, dict[str, Any]] = {
+        "server": server,
+        "upstream": {"base_url": upstream},
+        "storage": {"url": database_url},
     }
+    environment = dict(os.environ)
     try:
-        status = _run(command, flags, window, simulated=simulated)
+        settings = settings_of(config, flags, environment)
+        status = _run(command, at_window(settings, window) if window else settings, environment)
     except (ConfigurationError, StoreError) as error:
         fail(str(error), CANNOT_START)
     except OSError as error:
@@ -124,28 +117,16 @@ def demo() -> None:
         sys.exit(import_module("lab.demo").hold_conversation())
 
 
-def _run(command: Sequence[str], flags: Mapping[str, Any], window: int | None, *, simulated: bool) -> int:
+def _run(command: Sequence[str], settings: Settings, environment: Mapping[str, str]) -> int:
     """Run the command and return its exit status; negative if a signal ended it.
 
     Raises `ConfigurationError` or `StoreError` if Steno cannot start, and `OSError` if the command cannot.
     """
-    environment = dict(os.environ)
-    with ExitStack() as stack:
-        if simulated:
-            window = window or SIMULATED_WINDOW
-            at = {"base_url": stack.enter_context(_simulated(window))}
-            # Scripted messages are not private, so the inspector may show them. A scripted provider has no prices.
-            flags = {**flags, "upstream": at, "storage": {"url": "memory", "messages": True, **flags["storage"]}}
-            settings = settings_of(flags, {}).model_copy(update={"prices": None, "upstreams": {}})
-        else:
-            settings = settings_of(flags, environment)
-        settings, password = with_password(at_window(settings, window) if window else settings)
-        log, warnings = stack.enter_context(_log_file(settings))
-        records: list[UsageRecord] = []
+    settings, password = with_password(settings)
+    records: list[UsageRecord] = []
+    with _log_file() as log:
         with _serving(settings, records, log) as url:
             variables = variables_for(url, environment)
-            if simulated:
-                variables = dict.fromkeys(KEY_VARIABLES, SIMULATED_KEY) | variables
             arguments = prepared(command, url, variables, anthropic=is_anthropic(settings))
             upstreams = ", ".join(dict.fromkeys(each.base_url for each in settings.all_upstreams.values()))
             _say(f"Steno {__version__} at {url}, in front of {upstreams}")
@@ -159,27 +140,25 @@ def _run(command: Sequence[str], flags: Mapping[str, Any], window: int | None, *
         _say(f"Steno: {first}")
         for line in others:
             _more(line)
-        if warnings:
-            _more(f"Steno's log has warnings ({len(warnings)}): {log}")
+    if log.exists():
+        _more(f"Steno's log has warnings: {log}")
     return status
 
 
 # Settings
 
 
-def settings_of(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
+def settings_of(config: str | None, flags: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]) -> Settings:
     """Return the settings of a run. Raises `ConfigurationError`.
 
     DATABASE_URL is ignored, because it belongs to the command. The provider comes from the flags, from Steno's
     settings, or from the command's own environment, in this order.
     """
     os.environ.pop("DATABASE_URL", None)
-    server = {"host": HOST, "workers": 1, "drain_seconds": DRAIN_SECONDS, **flags.get("server", {})}
-    sections = {**{name: section for name, section in flags.items() if section}, "server": server}
-    settings = load(**sections)
+    settings = load_settings(config, **flags)
     if settings.upstreams or "base_url" in settings.upstream.model_fields_set:
         return settings
-    return load(**{**sections, **_providers_in(environment)})
+    return load_settings(config, **{**flags, **_providers_in(environment)})
 
 
 def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -207,31 +186,16 @@ def is_anthropic(settings: Settings) -> bool:
 
 
 @contextmanager
-def _simulated(window: int) -> Iterator[str]:
-    """Run a scripted provider in this process; yields its base URL."""
-    count = Tokenizer(tables_folder()).counter(rules_for("gpt-4o").encoding)
-    simulator = import_module("lab.simulator").Simulator  # not an import statement, because `app` must not import `lab`
-    with simulator(window=window, models="any", count=count).serve() as server:
-        yield f"{server.url}/v1"
-
-
-@contextmanager
-def _log_file(settings: Settings) -> Iterator[tuple[Path, list[logging.LogRecord]]]:
-    """Send Steno's log to a file that only its owner can read. Yield the file's path, and a growing list of warnings
-    and errors. Remove the file at the end if the list is empty."""
-    number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
-    warnings: list[logging.LogRecord] = []
-    collecting = logging.Handler(logging.WARNING)
-    collecting.emit = warnings.append  # type: ignore[assignment, method-assign] # instead of a class
-    with os.fdopen(number, "w", encoding="utf-8") as file:
-        configure_logging(settings.log.level, settings.log.format, file)
-        logging.getLogger().addHandler(collecting)
+def _log_file() -> Iterator[Path]:
+    """Write Steno's warnings and errors to a file that only its owner can read. Remove the file if it stays empty."""
+    with NamedTemporaryFile("w", prefix="steno-run-", suffix=".log", delete=False) as file:
+        configure_logging("warning", "text", file.file)
         try:
-            yield Path(name), warnings
+            yield Path(file.name)
         finally:
             logging.getLogger().handlers = [logging.NullHandler()]
-    if not warnings:
-        Path(name).unlink()
+            if not file.tell():
+                Path(file.name).unlink()
 
 
 @contextmanager
@@ -292,13 +256,9 @@ def _run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -
 
 
 def _has_the_terminal() -> bool:
-    try:
-        with open(
-            "/dev/tty", "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)
-        ) as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False
+    with suppress(OSError), Path("/dev/tty").open("rb", buffering=0) as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    return False
 
 
 # Variables and arguments that direct a command's requests to Steno: docs/run.md lists the tested tools
@@ -346,29 +306,25 @@ def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]
 
 def account_of(records: Sequence[UsageRecord]) -> Iterator[str]:
     """Yield short lines about a run: requests and summaries, tokens sent and saved, and costs."""
-    answered = [each for each in records if each.status == 200]
-    messages = [each for each in answered if each.purpose == "message"]
-    refused = sum(each.purpose == "message" for each in records) - len(messages)
-    if not messages and not refused:
+    requests = [each for each in records if each.purpose == "message"]
+    if not requests:
         yield "no request came through"
         yield "The command may read its base URL elsewhere: docs/run.md has what is known of tools."
         return
+    answered = [each for each in records if each.status == 200]
+    messages = [each for each in answered if each.purpose == "message"]
     compacted = sum(each.context_status in ("summarized", "trimmed") for each in messages)
+    failed = f", {len(requests) - len(messages)} failed" if len(requests) > len(messages) else ""
     made = counted(len(answered) - len(messages), "summary", "summaries")
-    yield f"{counted(len(messages), 'request')}, {compacted} of them compacted; {made} made"
-    if refused:
-        yield f"{counted(refused, 'request')} more refused by the provider"
+    yield f"{counted(len(requests), 'request')}, {compacted} of them compacted{failed}; {made} made"
     if sent := sum(each.estimated or 0 for each in messages):
         forwarded, saved = sum(each.forwarded or 0 for each in messages), sum(each.saved for each in messages)
         yield f"{sent:,} tokens sent, {forwarded:,} forwarded: {saved:,} saved ({saved / sent:.0%})"
-    priced = [each for each in answered if each.cost is not None]
-    if not (cost := sum(each.cost or 0.0 for each in priced)):
-        return
-    currency = "" if any(each.price_source == "settings" for each in priced) else DOLLARS
-    yield f"cost {cost:.4f}{' US dollars at list prices' if currency else ''}, summaries included"
-    yield gain(sum(each.saved_cost or 0.0 for each in priced), currency)
-    if len(priced) < len(answered):
-        yield f"without {counted(len(answered) - len(priced), 'call')} whose cost is not known"
+    if cost := sum(each.cost or 0.0 for each in answered):
+        currency = "" if any(each.price_source == "settings" for each in answered) else DOLLARS
+        least = "at least " if any(each.cost is None for each in answered) else ""
+        yield f"cost {least}{cost:.4f}{' US dollars at list prices' if currency else ''}, summaries included"
+        yield gain(sum(each.saved_cost or 0.0 for each in answered), currency)
 
 
 def _say(line: str) -> None:

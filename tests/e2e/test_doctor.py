@@ -20,7 +20,7 @@ from app.store import Store
 from app.store.engine import Database
 from app.store.schema import NEWEST, upgrade
 from lab.simulator import Simulator
-from tests.e2e import commands, running
+from tests.e2e import running
 from tests.e2e.commands import SECRET
 
 Examine = Callable[..., Awaitable["Report"]]
@@ -149,18 +149,6 @@ async def test_a_secret_that_others_can_read_is_a_warning(doctor: Examine, tmp_p
     (tmp_path / "home" / "steno.secret").chmod(0o644)
     report = await doctor()
     assert "can be read by others -> chmod 600" in report.finding("secret:")
-
-
-def test_the_report_is_json_on_request(tmp_path: Path) -> None:
-    ended = commands.run(["doctor", "--upstream", "http://127.0.0.1:1/v1", "--json"], tmp_path)
-    report = json.loads(ended.stdout)
-    assert (ended.returncode, report["version"], report["starts"], report["works"]) == (1, __version__, True, False)
-    [upstream] = [check for check in report["checks"] if check["state"] == "problem"]
-    assert upstream["subject"] == "upstream http://127.0.0.1:1/v1"
-
-
-def touch(sqlite_url: str) -> None:
-    Path(sqlite_url.removeprefix("sqlite:///")).touch()
 
 
 async def upgraded(url: str, pretending: str | None = None) -> None:

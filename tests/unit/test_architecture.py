@@ -21,9 +21,8 @@ MAY_COUNT = {
     "tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
     "tokens/rules.py": {"media_tokens"},
     "tokens/estimator.py": FORMULA | {"by_bytes", "Tokenizer"},
-    # They make the tokenizer and hand it, or one of its counters, to the estimate.
+    # It makes the tokenizer and hands it to the estimate.
     "main.py": {"Tokenizer"},
-    "cli/run.py": {"Tokenizer"},
     # It tells which tables are missing.
     "cli/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.

@@ -95,7 +95,7 @@ def test_anthropic_is_behind_steno_where_messages_can_go_nowhere_else(
     monkeypatch: pytest.MonkeyPatch, upstream: dict[str, str], environment: dict[str, str], anthropic: bool
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "")
-    assert is_anthropic(settings_of({"upstream": upstream}, environment)) is anthropic
+    assert is_anthropic(settings_of(None, {"upstream": upstream}, environment)) is anthropic
 
 
 @pytest.mark.parametrize(
