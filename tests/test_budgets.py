@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_971,
     "app/formats": 6_140,
-    "tests": 48_454,
+    "tests": 46_419,
     "lab": 8_338,
 }
 """Lines of Python by folder, at most."""

@@ -122,12 +122,6 @@ def test_no_plan_is_a_list_or_a_call(said: list[Message]) -> None:
     assert lines(said) == []
 
 
-def test_a_plan_that_is_too_long_is_shortened() -> None:
-    (plan,) = lines(step("TodoWrite", todos=["x" * 500]), plan=100)
-    assert "characters in all, shortened" in plan
-    assert len(plan) < 200
-
-
 def test_the_last_command_that_failed_is_said_with_what_it_said() -> None:
     first, last = (step("bash", f"Exit code: 1\n{text}", command=text) for text in ("make", "pytest"))
     passed = step("bash", command="ls")
@@ -277,33 +271,14 @@ def test_the_state_stands_behind_the_stub_where_no_summary_was_made() -> None:
     assert problems(WORK, view, LIMIT) == []
 
 
-def test_the_state_stays_while_the_same_is_pruned() -> None:
-    later = agent(*[WORK.transcript.messages[1:13]], step("TodoWrite", todos=["New"]), step("Edit", file_path="a.py"))
-    assert notes(pruned(later, 7)) == notes(pruned(WORK, 7))
-    assert "New" in notes(pruned(later, 15))[0].text
-
-
 def test_what_a_provider_would_refuse_leaves_no_state_in_its_place() -> None:
     assert notes(pruned(WORK, 7, by="repaired")) == []
-
-
-def test_a_plan_is_as_long_as_its_room_allows() -> None:
-    text = "".join(f"{number:04}" for number in range(200))
-    view = recalled(agent(step("TodoWrite", todos=[text]), *[step("look")] * 3))
-    assert text in notes(view)[0].text
 
 
 def test_the_state_stays_whatever_comes_later() -> None:
     later = agent(*[WORK.transcript.messages[1:13]], step("TodoWrite", todos=["New"]), step("Edit", file_path="a.py"))
     assert notes(recalled(later, history_length=9)) == notes(recalled(WORK, history_length=9))
     assert "Mend the parser" not in notes(recalled(later, history_length=15))[0].text
-
-
-def test_the_state_is_worked_out_once_for_a_summary() -> None:
-    recollection = Recollection(WORK)
-    view = View((Summary(chunk(WORK, 0, 7)), Verbatim(7, len(WORK.transcript))), 100)
-    first, again = (with_recalled(WORK, view, recollection, budget(LIMIT, recall=0.1), cost) for _ in range(2))
-    assert notes(first)[0] is notes(again)[0]
 
 
 def test_without_room_or_work_there_is_no_state() -> None:
@@ -398,15 +373,6 @@ def test_a_result_tells_whether_it_failed(text: str, *, failed: bool) -> None:
     assert reports_failure(text) is failed
 
 
-def history(*steps: tuple[str, dict[str, Any], str]) -> History:
-    """A question, then calls with their results: those of call n stand at 2 n + 2."""
-    said = [message("user", "Mend it.")]
-    for place, (tool, arguments, text) in enumerate(steps):
-        call = ToolCall(f"c{place}", tool, json.dumps(arguments))
-        said += [replace(message("assistant"), calls=(call,)), message("tool", text, answers=f"c{place}")]
-    return History(said)
-
-
 READ = ("Read", {"file_path": "b.py"}, "x = 1")
 NOTHING_DONE = [
     "Error: ENOENT: no such file or directory",
@@ -435,19 +401,6 @@ NOTHING_DONE = [
 @pytest.mark.parametrize("said", NOTHING_DONE)
 def test_a_result_tells_what_was_rejected_or_could_not_be_done(said: str) -> None:
     assert reports_error(said)
-
-
-def test_each_result_of_a_message_is_its_own_calls() -> None:
-    edits = [ToolCall(f"e{place}", "Edit", json.dumps({"file_path": path})) for place, path in enumerate("ab")]
-    reads = history(("Read", {"file_path": "a"}, "1"), ("Read", {"file_path": "b"}, "2"))
-    results = replace(
-        message("tool", "Error: not found"), texts=("Error: not found", "done"), answers=("e0", "e1"), owners=(0, 1)
-    )
-    found = completed_calls(History([*reads, replace(message("assistant"), calls=tuple(edits)), results]))
-    assert [(call.message, call.caller, call.effect.writes, call.has_failed) for call in found][2:] == [
-        (6, 5, ("a",), True),
-        (6, 5, ("b",), False),
-    ]
 
 
 def told(*calls: str) -> History:
@@ -479,11 +432,6 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_calls_that_are_written_as_text_are_read_alike(call: str) -> None:
     assert [(each.message, each.effect.reads) for each in completed_calls(told(call))] == [(2, "b.py")]
-
-
-def test_a_history_of_results_that_are_told_holds_answers() -> None:
-    assert told(FENCE).holds_answers
-    assert not told().holds_answers
 
 
 @pytest.mark.parametrize(

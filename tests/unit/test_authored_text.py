@@ -12,11 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.conversation.authored_text import (
-    authored_in,
-    authored_text,
-    is_result,
-)
+from app.conversation.authored_text import authored_in, authored_text, is_result
 from app.conversation.messages import Kind, Message
 from app.conversation.title import LONGEST_TITLE, LONGEST_TITLED, title_of
 from app.formats.registry import FORMATS
@@ -91,12 +87,6 @@ def test_each_sentence_counts_where_the_user_says_it() -> None:
     for sentence in (*SENTENCES, *ORDERS):
         assert authored([user(sentence)]) == [sentence]
         assert authored_in((f"Hello.\n\n{sentence}\nThanks.",)) == [f"Hello.\n\n{sentence}\nThanks."]
-
-
-def test_what_stands_before_a_result_is_the_users_unless_most_of_his_messages_are_results() -> None:
-    task, result, both = ("Go on.",), ("Observation: done",), ("Always use tabs.\nObservation: done",)
-    assert authored(talk(task, result, both)) == []
-    assert authored(talk(task, task, task, result, result, both)) == ["Always use tabs."]
 
 
 @each_protocol
@@ -339,11 +329,6 @@ def title(content: Any, format_: str = "chat_completions") -> str:
 )
 def test_a_title_is_what_the_user_wrote_and_not_what_a_program_put_beside_it(content: Any) -> None:
     assert title(content) == QUESTION
-
-
-@pytest.mark.parametrize("format_", ["messages", "responses"])
-def test_each_format_has_titles(format_: str) -> None:
-    assert title(QUESTION, format_) == QUESTION
 
 
 @pytest.mark.parametrize("content", [REMINDER, AGENTS, ""])

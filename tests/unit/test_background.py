@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import methodcaller
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,20 +18,14 @@ from app.compaction.background import (
     RequestRate,
     RequestRates,
 )
-from app.compaction.chunks import Compaction, SummaryChunk
-from app.compaction.compactor import RecentAttempts, Stored
 from app.compaction.decision import Decision
-from app.compaction.plan import Prices
-from app.compaction.planning_state import Policy
-from app.conversation.messages import Message
 from app.conversation.reasons import Code, because
 from app.runtime.bounded import Erased
 from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
-from app.tokens.usage import CostGate, Price, Rates
 from tests.unit.clock import Clock
-from tests.unit.conversations import budget, conversation, message, notes, play
-from tests.unit.worlds import World, asked
+from tests.unit.conversations import budget, conversation, message
+from tests.unit.worlds import asked
 
 ONE, TWO = ("tenant", "one"), ("tenant", "two")
 
@@ -178,73 +170,3 @@ def test_trouble_of_its_own_does_not_reach_the_request_that_was_answered() -> No
     with capture_logs() as logged:
         Background(NOTHING, NOTHING, RequestRates(), NOTHING, OwnedTasks()).consider(asked, NOTHING, SENT)
     assert [(entry["event"], entry["request_id"]) for entry in logged] == [("a background compaction failed", "req_1")]
-
-
-class Course(Background):
-    """A conversation by a virtual clock: each summary takes its time, and the cost gate puts off what it may."""
-
-    def __init__(self, summary_seconds: float) -> None:
-        self.clock = Clock(0.0)
-        super().__init__(NOTHING, WRITING, Continuing(self.clock), room(), OwnedTasks())
-        self.waited = 0
-        self.summaries = 0
-        self._summary_seconds = summary_seconds
-        self._stored: tuple[SummaryChunk, ...] = ()
-        self._making: tuple[SummaryChunk, ...] = ()
-        self._ready_at = 0.0
-
-    def answer(self, history: list[Message]) -> None:
-        self._store_finished()
-        request: Any = asked(conversation(*history), policy=GATED, budget=CHAT)
-        world = self._world(self._waits_for)
-        self.consider(request, BackgroundSettings(), world.decide(request, may_postpone=True))
-
-    def _begin(self, request: Any, target: int) -> None:
-        if not self._making:
-            self._world(self._summarise).ask(request, methodcaller("make_ahead", target))
-
-    def _world(self, make: Any) -> World:
-        goes_on = RecentAttempts(comes_back=True)
-        world = World({"recent_attempts": goes_on, "prices": DEAR, "make": make})
-        world.stored = Stored(chunks=self._stored)
-        return world
-
-    def _summarise(self, call: Any) -> Compaction:
-        _, compaction = play(call.job.builder, *[notes(200)] * 20)
-        self.summaries += 1
-        self._making, self._ready_at = compaction.made, self.clock.now + self._summary_seconds
-        self._rates.summarised(("upstream", "m"), self._summary_seconds)
-        return compaction
-
-    def _waits_for(self, call: Any) -> Compaction:
-        self.waited += 1
-        compaction = self._summarise(call)
-        self.clock.now = self._ready_at
-        self._store_finished()
-        return compaction
-
-    def _store_finished(self) -> None:
-        if self._making and self.clock.now >= self._ready_at:
-            self._stored, self._making = (*self._stored, *self._making), ()
-
-
-CHAT = budget(7_600, tail_fill=1_140, cost_gate_limit=7_220)
-"""A window of 8,000."""
-GATED = Policy(mask=None, cost_gate=CostGate())
-DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0))
-"""Prices at which every compaction is put off as long as it may be."""
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("turn_seconds", "summary_seconds"), [(0.35, 1.0), (7.0, 20.0), (60.0, 20.0), (4.0, 20.0)])
-def test_no_request_waits_in_a_conversation_that_keeps_its_pace(
-    turn_seconds: float, summary_seconds: float, seed: int
-) -> None:
-    course, sizes, history = Course(summary_seconds), Random(seed), list[Message]()
-    for turn in range(120):
-        history.append(message("user", f"question {turn}", tokens=sizes.randint(40, 140)))
-        course.answer(history)
-        history.append(message("assistant", f"answer {turn}", tokens=sizes.randint(40, 140)))
-        course.clock.now += turn_seconds
-    assert course.waited == 0
-    assert 2 <= course.summaries <= 12

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.formats import raw_json, reader
+from app.formats import reader
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import Beginnings
@@ -92,24 +92,6 @@ def test_the_values_of_a_known_beginning_count() -> None:
         CHAT_COMPLETIONS.read(longer, bounds, known)
 
 
-def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, sizes = Beginnings(), []
-    members = raw_json._members
-
-    def reading(text: bytes) -> Any:
-        sizes.append(len(text))
-        return members(text)
-
-    monkeypatch.setattr(raw_json, "_members", reading)
-    messages = [{"role": "user", "content": "x" * 1_000}]
-    CHAT_COMPLETIONS.read(written({}, messages, {}, spaced=False), beginnings=known)
-    CHAT_COMPLETIONS.read(
-        written({}, [*messages, {"role": "user", "content": "new"}], {}, spaced=False), beginnings=known
-    )
-    assert sizes[0] > 1_000
-    assert sizes[1] < 100
-
-
 def test_there_is_room_for_so_many_bytes() -> None:
     known = Beginnings(Caches(5_000))
     bodies = [written({}, [{"role": "user", "content": f"{n}" * 2_000}], {}, spaced=False) for n in range(4)]
@@ -118,39 +100,11 @@ def test_there_is_room_for_so_many_bytes() -> None:
     assert [known.find(body) is not None for body in bodies] == [False, False, True, True]
 
 
-def test_a_beginning_of_many_short_messages_is_found() -> None:
-    known = Beginnings()
-    body = b'{"model":"m","messages":[%b]}' % b",".join([b"{}"] * 300)
-    CHAT_COMPLETIONS.read(body, beginnings=known)
-    assert known.find(body) is not None
-
-
-def test_a_beginning_is_found_among_hundreds_that_are_as_long() -> None:
-    """What is not found is kept a second time when it has grown."""
-    known = Beginnings()
-    first = [{"role": "user", "content": f"{number:03}"} for number in range(200)]
-    bodies = [written({}, [message], {}, spaced=False) for message in first]
-    for body in bodies:
-        CHAT_COMPLETIONS.read(body, beginnings=known)
-    longer = [written({}, [message, {"role": "user", "content": "go on"}], {}, spaced=False) for message in first]
-    assert all(known.find(body) is not None for body in longer)
-
-
 def test_a_body_that_is_written_otherwise_is_read_each_time() -> None:
     known = Beginnings()
     body = json.dumps({"model": "m", "messages": [{}, {}]}, indent=1).encode()
     assert CHAT_COMPLETIONS.read(body, beginnings=known).raw_messages == (b"{}", b"{}")
     assert known.find(body) is None
-
-
-def test_one_history_may_go_on_in_several_ways() -> None:
-    known = Beginnings()
-    messages = [{"role": "user", "content": "x" * 100}]
-    CHAT_COMPLETIONS.read(written({}, messages, {}, spaced=False), beginnings=known)
-    for answer in ("a", "b", "c"):
-        longer = written({}, [*messages, {"role": "user", "content": answer}], {}, spaced=False)
-        assert known.find(longer) is not None
-        CHAT_COMPLETIONS.read(longer, beginnings=known)
 
 
 def test_a_beginning_is_found_only_where_every_byte_of_it_stands() -> None:

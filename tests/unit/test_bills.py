@@ -9,7 +9,6 @@ the one that answered.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -200,11 +199,3 @@ NO_SUMMARY = ("web_search_call", "-search-", "iterations")
 def test_a_summary_is_booked_likewise(read: Callable[[Bill], tuple[Tokens, Told]]) -> None:
     bills = [bill for bill in BILLS if not any(sign in repr(bill) for sign in NO_SUMMARY)]
     assert [str(bill) for bill in bills if not is_cost(booked(bill, *read(bill)), bill)] == []
-
-
-def test_there_are_bills_of_every_format_and_enough_of_them() -> None:
-    formats = Counter(bill.format for bill in BILLS)
-    assert formats.keys() == BY_NAME.keys()
-    assert min(formats.values()) >= 30
-    assert len(BILLS) >= 120
-    assert len({repr(bill) for bill in BILLS}) == len(BILLS)

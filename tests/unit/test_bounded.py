@@ -21,7 +21,6 @@ from app.runtime import bounded as module
 from app.runtime.bounded import (
     ENTRY_BYTES,
     MOST_AT_ONCE,
-    MOST_REPEATED,
     REMINDER_SECONDS,
     BoundedMap,
     Cache,
@@ -67,19 +66,6 @@ def test_it_does_what_a_list_would_do(most: int, steps: list[tuple[str, str, int
 def weighed(caches: Caches, name: str = "one") -> Cache[str, int]:
     """One whose values are their sizes, beside what every entry takes."""
     return Cache(caches, name, lambda _, size: size - ENTRY_BYTES)
-
-
-def test_somebody_is_told_of_what_is_pushed_out_and_of_nothing_else() -> None:
-    caches, gone = Caches(20), list[tuple[str, int]]()
-    told: Cache[str, int] = Cache(
-        caches, "told", lambda _, size: size - ENTRY_BYTES, lambda key, size: gone.append((key, size))
-    )
-    for key, size in (("a", 10), ("a", 5), ("b", 5), ("c", 5)):
-        told.keep(key, size)
-    told.pop("b")
-    told.drop(lambda key, _: key == "c")
-    weighed(caches).keep("d", 20)
-    assert (gone, told.items(), told.use("a"), told.pop("a")) == ([("a", 5)], [], None, None)
 
 
 def test_for_one_large_entry_only_so_many_small_ones_go_at_once() -> None:
@@ -197,14 +183,6 @@ def made(clock: Clock | None = None, **options: object) -> TenantFacts[str, int]
     return TenantFacts(DAY, clock or Clock(), **options)  # type: ignore[arg-type]
 
 
-def test_a_second_tenant_confirms_it_for_all() -> None:
-    seen = made()
-    seen.learn("a", "m", 1)
-    seen.learn("b", "m", 1)
-    assert seen.find("c", "m") == 1
-    assert seen.find("c", "another") is None
-
-
 def test_a_tenants_own_sighting_goes_before_what_others_agree_on() -> None:
     seen = made()
     for tenant, value in (("a", 1), ("b", 1), ("c", 2)):
@@ -223,18 +201,6 @@ def test_it_ends_by_itself() -> None:
     assert (seen.find("c", "m"), seen.find("a", "m"), list(seen.of("b"))) == (None, 1, [])
     clock.now = DAY
     assert seen.find("a", "m") is None
-
-
-def test_what_is_forgotten_confirms_no_more() -> None:
-    seen = made()
-    seen.learn("a", "m", 1)
-    seen.learn("b", "m", 1)
-    seen.forget("b", "m")
-    seen.forget("b", "m")
-    seen.forget("nobody", "m")
-    assert (seen.find("c", "m"), seen.find("a", "m")) == (None, 1)
-    seen.forget("a", "m")
-    assert "m" not in list(seen)
 
 
 def test_who_does_not_count_learns_for_itself() -> None:
@@ -327,14 +293,6 @@ def test_what_lasts_is_told_once_a_minute_with_how_often_it_happened() -> None:
     assert throttle.count("database") == 1
 
 
-def test_the_oldest_are_forgotten() -> None:
-    throttle = LogThrottle()
-    for number in range(MOST_REPEATED + 1):
-        assert throttle.count(number) == 1
-    assert throttle.end(0) is None
-    assert throttle.end(1) is not None
-
-
 # Erasures
 
 
@@ -345,9 +303,3 @@ def test_an_erased_conversation_covers_itself_alone(conversation_id: str) -> Non
     assert not erased.covers("tenant", "other")
     assert not erased.covers("tenant", "caf?")
     assert not erased.covers("other", conversation_id)
-
-
-def test_an_erased_tenant_covers_all_its_conversations() -> None:
-    erased = Erased("a tenant")
-    assert erased.covers("a tenant", "any")
-    assert not erased.covers("another", "any")

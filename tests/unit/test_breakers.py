@@ -50,23 +50,6 @@ def test_a_pause_holds_while_the_history_grows_and_for_no_other_one() -> None:
     assert setbacks.pauses(history("a", "b", "c", scope="from there")) is None
 
 
-def test_a_success_ends_it() -> None:
-    setbacks = CompactionBackoff(Clock())
-    for length in range(1, 5):
-        setbacks.failed(history(*"abcd"[:length]), WHY)
-    setbacks.learn(history(*"abcde"), Compaction(()))
-    assert setbacks.pauses(history(*"abcde")) is None
-
-
-def test_only_so_much_is_remembered() -> None:
-    setbacks = CompactionBackoff(Clock())
-    for number in range(10_001):
-        setbacks.failed(history(str(number)), WHY)
-        setbacks.failed(history(str(number)), WHY)
-    assert setbacks.pauses(history("0")) is None
-    assert setbacks.pauses(history("10000"))
-
-
 def test_a_history_of_a_single_unit_has_nothing_to_be_known_by() -> None:
     assert failed_twice(history()).pauses(history()) is None
 
@@ -203,14 +186,6 @@ def test_three_compactions_with_hardly_any_growth_between_them_are_enough() -> N
 def compact_often(breaker: HistoryBreaker, talk: HistoryKey, tokens: int = 8_000) -> None:
     for _ in range(3):
         breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)
-
-
-def test_histories_of_one_size_and_beginning_do_not_lock_each_other_out() -> None:
-    """Sub-agents that go under their agent's name, after its first words."""
-    breaker = HistoryBreaker()
-    for agent in range(5):
-        compact_often(breaker, history("a", f"agent {agent}"))
-    assert breaker.blocks(history("a", "another agent"), 8_000, LIMIT) is None
 
 
 def test_a_branch_takes_over_what_was_before_it() -> None:

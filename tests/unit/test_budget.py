@@ -15,10 +15,8 @@ from app.compaction.budget import (
     Trigger,
     Window,
     background_budget,
-    background_threshold,
     budget_for,
     latest_start,
-    least_counted,
     limits_after,
     most_without_summary,
     output_cap,
@@ -122,11 +120,6 @@ def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
     assert budget.cost_gate_limit == 0
 
 
-def test_a_trigger_over_the_limit_is_the_limit() -> None:
-    budget = budget_for(Window(8_000, "config"), 400, Shares(), threshold=50_000)
-    assert (budget.trigger.tokens, budget.target) == (7_600, 3_800)
-
-
 SIZES = Window(100_000, "config")
 
 
@@ -194,17 +187,6 @@ def test_a_background_compaction_begins(growth: int, limits: Budget, tokens: int
     assert background_budget(limits, growth).trigger.tokens == tokens
 
 
-def test_tokens_after_the_last_summary_count_as_before() -> None:
-    earlier = background_budget(budget(10_000, trigger=Trigger(10_000, since=500)), 200).trigger
-    assert earlier == Trigger(9_500, since=500)
-
-
-def test_the_earlier_trigger_fires_wherever_the_requests_own_does() -> None:
-    earlier = background_budget(BUDGET, 3_500).trigger
-    for tokens in range(4_000, 10_001, 50):
-        assert earlier.fires(tokens) or not BUDGET.trigger.fires(tokens)
-
-
 def test_the_cost_gate_puts_it_off_no_longer_than_there_is_time() -> None:
     gated = budget(10_000, cost_gate_limit=9_500)
     assert background_budget(gated, 100).cost_gate_limit == 9_500
@@ -216,11 +198,6 @@ def test_the_cost_gate_puts_it_off_no_longer_than_there_is_time() -> None:
 def test_a_request_goes_on_without_its_summary_up_to_a_share_of_the_limit_and_a_little_over_a_cap() -> None:
     assert [most_without_summary(limits) for limits in (BUDGET, CAUTIOUS)] == [9_700, 8_245]
     assert most_without_summary(budget(1_000_000, trigger=160_000, target=80_000, room=160_000)) == 166_400
-
-
-def test_requests_are_counted_from_half_of_the_threshold_on() -> None:
-    assert (background_threshold(BUDGET), least_counted(BUDGET)) == (5_500, 2_750)
-    assert background_threshold(CAUTIOUS) == 4_675
 
 
 def test_the_expected_growth_counts_against_target_and_tail_down_to_half_of_them() -> None:

@@ -18,9 +18,9 @@ from app.formats import reader as message_reading
 from app.formats import requests
 from app.formats.chat_completions.format import CHAT_COMPLETIONS, canonical, read_message, render
 from app.formats.raw_json import TooManyValues, Unreadable
-from app.formats.reader import MESSAGE_BYTES, MessageReader
+from app.formats.reader import MessageReader
 from app.formats.requests import BodyBounds
-from app.runtime.bounded import ENTRY_BYTES, Caches
+from app.runtime.bounded import Caches
 from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, count
 
@@ -176,14 +176,6 @@ def test_a_message_with_a_key_that_stands_twice_is_cut_as_it_was_read() -> None:
     history = Conversation(read, IDENTITY, "t", lambda: Costs([1, 1], 0), 0)
     payload = render(history, View((Altered(0, ("cut",), 1, "masked"), Verbatim(1, 2)), 9))
     assert json.loads(payload[0]) == {"role": "tool", "content": "cut", "tool_call_id": "c"}
-
-
-def test_a_message_that_was_read_again_is_not_the_next_to_be_forgotten() -> None:
-    first, second, third = (b'{"role":"user","content":"%d"}' % number for number in range(3))
-    reading_ = reader(cache_bytes=2 * (MESSAGE_BYTES + ENTRY_BYTES + 200))
-    for raw in (first, second, first, third):
-        reading_.read([raw])
-    assert [reading_.unread_bytes([raw]) for raw in (first, third)] == [0, 0]
 
 
 @given(st.sampled_from(["user", "assistant", "tool", "critic", ""]), st.text(max_size=6), st.booleans())

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.bounded import CACHE_BYTES, Caches, Erased
-from app.runtime.tasks import WorkerThreads
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))
@@ -141,23 +140,6 @@ def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
         assert f"Our {bird} nests" in found
         assert ({"kestrel", "heron"} - {bird}).pop() not in found
     assert len(kept._held.items()) == 2
-
-
-def test_requests_of_one_conversation_may_come_at_once() -> None:
-    """In other branches of it, too: neither sees the words of the other."""
-    work = WorkerThreads()
-    kept = RecallIndexCache(work, Caches())
-
-    async def play() -> list[tuple[str, View]]:
-        async def one(bird: str, more: int) -> tuple[str, View]:
-            asked = request(talk(bird, more))
-            return bird, await kept.recalled(asked, view(asked.conversation))
-
-        return await asyncio.gather(*(one(bird, n) for n in range(20) for bird in ("kestrel", "heron")))
-
-    for bird, found in asyncio.run(play()):
-        assert f"Our {bird} nests" in quoted(found)
-        assert ({"kestrel", "heron"} - {bird}).pop() not in quoted(found)
 
 
 def test_what_could_not_be_sent_is_not() -> None:

@@ -25,7 +25,6 @@ from app.cli.serve import ServeArguments, Server, banner
 from app.conversation.reasons import _REMEDIES, Code, because, hint_for
 from app.proxy.request_log import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
-from examples import chat
 
 URL = "http://127.0.0.1:9000"
 
@@ -59,12 +58,6 @@ def test_signal_before_the_event_loop_runs_stops_the_server(monkeypatch: pytest.
         for number, handler in before.items():
             signal.signal(number, handler)
     assert server.should_exit
-
-
-def test_a_command_that_nobody_knows_is_started_as_it_is() -> None:
-    environment: dict[str, str] = {}
-    assert prepared(["python", "codex"], URL, environment) == ["python", "codex"]
-    assert not environment
 
 
 def test_claude_code_is_told_that_anthropic_is_behind_steno_where_it_is() -> None:
@@ -197,20 +190,3 @@ def test_the_remedy_is_for_the_first_reason_about_which_something_can_be_done() 
     assert hint_for(because(Code.SUMMARISER_STATUS, "500")) != hint_for(because(Code.SUMMARISER_STATUS, "400"))
     assert hint_for(because(Code.NOTHING_TO_SUMMARISE)) is None
     assert hint_for(()) is None
-
-
-# `examples/chat.py` at a terminal
-
-
-@pytest.mark.parametrize("end", [EOFError, KeyboardInterrupt])
-def test_a_chat_says_what_to_press_and_ends_without_a_traceback(
-    end: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ended(_: str) -> str:
-        raise end
-
-    monkeypatch.setattr(sys, "argv", ["chat.py"])
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", ended)
-    chat.main()
-    assert capsys.readouterr().out.startswith("Press Enter")

@@ -13,16 +13,7 @@ from app.compaction.decision import settle
 from app.compaction.planning_state import Path, Policy, build_view, initial_state
 from app.compaction.trim import fit, prune
 from app.compaction.verify import coverage_of, problems
-from app.compaction.view import (
-    Altered,
-    Conversation,
-    Note,
-    Part,
-    Verbatim,
-    View,
-    carried_context,
-    whole,
-)
+from app.compaction.view import Altered, Conversation, Note, Part, Verbatim, View, carried_context, whole
 from app.conversation.client_context import (
     CARRIED_OVER,
     CONTEXT,
@@ -110,13 +101,6 @@ def test_what_tools_returned_and_what_others_say_holds_none() -> None:
         assert found(CLAUDE, kind=kind) == []
 
 
-def test_only_blocks_and_reminders_are_the_programs() -> None:
-    assert is_client_text((REMINDER, "", CLAUDE))
-    assert not is_client_text(())
-    assert not is_client_text((" ",))
-    assert not is_client_text((REMINDER, "What now?"))
-
-
 def test_a_reminder_of_what_the_user_typed_while_the_assistant_worked_is_his() -> None:
     typed = (
         "<system-reminder>\nThe user sent the following message:\nUse tabs.\n\nPlease address this message and "
@@ -186,15 +170,6 @@ def test_an_older_block_is_paid_for_where_the_newest_stands_behind_what_is_left_
     talk = holding(conversation(*said).with_pins((13,)))
     for limit in range(200, whole(talk).tokens, 7):
         assert prune(talk, whole(talk), limit, limit, cost, stub=False).tokens <= limit
-
-
-def test_the_largest_note_is_looked_for_between_what_is_left_out_and_what_may_be() -> None:
-    said = (user(environment("/a " * 9)), user(environment("/b " * 3)), user(environment("/c")), user("Go on."))
-    blocks = holding(conversation(*said)).client_context
-    sizes = [blocks.carry_over(reach, ()).tokens for reach in range(4)]
-    assert sizes[0] < sizes[3] < sizes[2] < sizes[1]
-    assert [blocks.most_tokens(0, reach, ()) for reach in range(4)] == [0, sizes[1], sizes[1], sizes[1]]
-    assert [blocks.most_tokens(least, 3, ()) for least in (1, 2, 3)] == sizes[1:]
 
 
 def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() -> None:

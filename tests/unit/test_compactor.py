@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from operator import methodcaller
 from time import monotonic
@@ -16,9 +15,9 @@ from msgspec.structs import replace
 from app.api import compactions
 from app.compaction import compactor
 from app.compaction.chunks import ChunkRange, Compaction, Outcome, SummaryAnswer
-from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor, Stored
+from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor
 from app.compaction.decision import UNTOUCHED, Decision
-from app.compaction.lease import SIDE_BY_SIDE, CompactionJob, LeasedCompaction, _LeasedCalls, _side_by_side
+from app.compaction.lease import CompactionJob, LeasedCompaction, _LeasedCalls
 from app.compaction.mask import MaskPolicy
 from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
@@ -28,16 +27,7 @@ from app.compaction.view import Pruned, View
 from app.conversation.reasons import Code, Reason, because
 from app.store import Lease, StoreUnavailable
 from app.tokens.usage import CostGate, Price, Rates
-from tests.unit.conversations import (
-    TENANT,
-    WHY,
-    budget,
-    chunk,
-    conversation,
-    message,
-    turns,
-    words,
-)
+from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, turns, words
 from tests.unit.worlds import AWAY, Then, World, asked
 
 AHEAD = methodcaller("make_ahead", 500)
@@ -48,7 +38,6 @@ LONG = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """Over the trigger of 700, under the limit of 1,000."""
 FAR = conversation(message("system", "rules"), *turns(20, size=40), QUESTION)
 """Over the limit."""
-STORED = chunk(LONG, 0, 14)
 FAILED = Compaction((), Outcome.FAILED, WHY)
 DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0), reads_warm=True)
 
@@ -118,13 +107,6 @@ def test_a_pause_does_not_hold_where_nothing_else_would_do() -> None:
 # Rounds, and others
 
 
-def test_who_waited_in_vain_tries_it_and_says_that_it_is_again() -> None:
-    world = World({"make": Then(None, World().succeed)})
-    world.decide(asked(LONG))
-    makes = [call.job.is_again for call in world.calls if call.name == "make"]
-    assert makes == [False, True]
-
-
 def test_where_waiting_takes_too_long_the_request_goes_on_without() -> None:
     decision = World({"make": Compaction((), Outcome.TAKES_TOO_LONG)}).decide(asked(LONG))
     assert decision.why == because(Code.SUMMARY_TAKES_TOO_LONG)
@@ -134,15 +116,6 @@ def test_a_lost_lease_is_planned_anew_three_times_at_most() -> None:
     world = World({"make": Compaction((), Outcome.LEASE_LOST)})
     assert world.decide(asked(LONG)).why == because(Code.LEASE_LOST)
     assert world.names.count("make") == ROUNDS
-
-
-def test_where_one_compaction_does_not_suffice_another_one_follows() -> None:
-    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
-    world = World({"make": Then(*(partial(_stored, made) for made in parts))})
-    decision = world.decide(asked(FAR))
-    assert world.names.count("make") == ROUNDS
-    assert world.names.count("freed") == 1
-    assert decision.status == "summarized"
 
 
 def _stored(made: Compaction, _: Any) -> Compaction:
@@ -175,19 +148,6 @@ def test_without_that_it_waits(may_postpone: bool, replies: Any) -> None:
     assert "make" in world.names
 
 
-def test_after_an_announcement_it_waits() -> None:
-    """A client that was told of a summary gets it."""
-
-    def lost(call: Any) -> Compaction:
-        world.succeed(call)
-        world.stored = Stored()
-        return Compaction((), Outcome.LEASE_LOST)
-
-    world: World = World({"recent_attempts": Then(RecentAttempts(), COMES_BACK), "make": Then(lost, World().succeed)})
-    world.decide(asked(LONG), may_postpone=True)
-    assert world.names.count("make") == 2
-
-
 # The price
 
 
@@ -211,19 +171,6 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     assert ("make" in world.names) is not puts_off
     assert (decision.why == because(Code.PUT_OFF_FOR_COST)) is puts_off
     assert [call.summariser for call in world.calls if call.name == "prices"] == ["m"]
-
-
-def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
-    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
-    world = World({"prices": Then(Prices(), DEAR), "make": Then(*(partial(_stored, made) for made in parts))})
-    world.decide(asked(FAR, policy=GATED, budget=budget(cost_gate_limit=10_000)))
-    assert world.names.count("make") == ROUNDS
-
-
-def test_without_room_nothing_is_put_off_for_its_price() -> None:
-    world = World({"prices": DEAR})
-    world.decide(asked(LONG, policy=GATED, budget=budget(cost_gate_limit=100)))
-    assert "make" in world.names
 
 
 def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
@@ -279,30 +226,12 @@ def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() ->
 # Dry runs
 
 
-def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
-    world = World({"recent_attempts": COMES_BACK, "make": Compaction((STORED,))}, is_dry_run=True)
-    decision = world.decide(asked(LONG), may_postpone=True)
-    assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
-
-
 def test_a_dry_run_needs_the_store() -> None:
     with pytest.raises(StoreUnavailable):
         World({"read_prefix": AWAY}, is_dry_run=True).decide(asked(LONG))
 
 
 # Ahead
-
-
-def test_what_will_be_due_is_made_ahead_and_judged() -> None:
-    world = World()
-    assert world.ask(asked(LONG), AHEAD) is None
-    assert world.names == ["read_prefix", "summary_options", "recent_attempts", "read_first_chunks", "make", "freed"]
-
-
-def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> None:
-    world = World()
-    world.decide(asked(LONG), AHEAD)
-    assert [call.job.waits for call in world.calls if call.name == "make"] == [False]
 
 
 @pytest.mark.parametrize(
@@ -325,13 +254,6 @@ def test_ahead_of_its_time_nothing_is_made_that_something_speaks_against(replies
     assert world.names[-1] == last
 
 
-def test_a_mask_that_will_be_too_dear_is_no_reason_to_wait() -> None:
-    policy = replace(MASKS, cost_gate=CostGate())
-    world = World({"prices": DEAR})
-    world.decide(asked(tools(), policy=policy, budget=budget(cost_gate_limit=1_000)), AHEAD)
-    assert world.names[:3] == ["read_prefix", "prices", "summary_options"]
-
-
 # Recall and ties
 
 
@@ -345,15 +267,6 @@ def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(monkey
 
 
 # Savings
-
-
-def test_what_compactions_freed_is_measured_from_before_the_first_of_them() -> None:
-    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12)]
-    world = World({"make": Then(*(partial(_stored, made) for made in parts))})
-    world.decide(asked(FAR))
-    [freed] = [call for call in world.calls if call.name == "freed"]
-    assert freed.before == FAR.tokens
-    assert freed.after < FAR.tokens
 
 
 def test_a_compaction_that_failed_or_could_not_be_stored_says_nothing_of_its_history() -> None:
@@ -419,20 +332,6 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     compaction = await leased.make(REQUEST, job)
     assert (compaction.outcome, bool(announced), len(measured)) == (outcome, waits, int(waits))
     assert all(0 <= waited < 60 for waited in measured)
-
-
-async def test_parts_of_one_compaction_are_made_side_by_side_up_to_a_number() -> None:
-    running = most = 0
-
-    async def part() -> Any:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-
-    await _side_by_side([part] * (3 * SIDE_BY_SIDE))
-    assert most == SIDE_BY_SIDE
 
 
 async def test_a_call_for_what_was_erased_meanwhile_is_not_in_the_ledger() -> None:

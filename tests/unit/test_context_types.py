@@ -12,11 +12,10 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from openai.types.chat import ChatCompletion
 
 from app.api.schema import SCHEMAS
 from examples import context_types
-from examples.context_types import Context, Status, context_of
+from examples.context_types import Context, Status
 
 ROOT = Path(__file__).parents[2]
 DECLARATIONS = ROOT / "examples" / "context_types.d.ts"
@@ -92,14 +91,6 @@ def test_types_take_every_recorded_answer() -> None:
         assert {*value} <= {*members_of(TYPES[name])}
         seen.add(name)
     assert seen == {"Context", "CompactionStarted", "CompactionEnded"}
-
-
-def test_the_context_of_an_answer_is_read_with_its_type() -> None:
-    answered = (ROOT / "docs" / "streams" / "chat-completions" / "whole.txt").read_text().rpartition("\n\n")[2]
-    context = context_of(ChatCompletion.model_validate_json(answered))
-    assert context is not None
-    assert context["tokens"]["saved"] == context["tokens"]["estimated"] - context["tokens"]["forwarded"]
-    assert context_of(None) is None
 
 
 @pytest.mark.skipif(not TSC.exists(), reason="make clients installs tsc")

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan
-from app.compaction.planning_state import PlanningState, due_mask
+from app.compaction.planning_state import PlanningState
 from app.compaction.view import Conversation
-from app.tokens.calibration import Line
 from app.tokens.usage import Change, CostGate, Price, Rates, is_worth, rates_of
 from tests.unit.conversations import (
     SETTINGS,
@@ -108,12 +107,6 @@ def test_summaries_that_stay_are_not_rewritten_and_one_of_everything_takes_their
     assert (change.freed, change.rewritten) == ((10 + 40 + 14 * 50 + 3) - (10 + 40 + 153), 40 + 153)
 
 
-def test_a_change_is_told_in_the_providers_tokens() -> None:
-    case_, plan = planned()
-    doubled = replace(case_, budget=replace(LIMITS, line=Line(offset=7, ratio=2.0)))
-    assert change_of_plan(doubled, plan, SETTINGS) == Change(2 * 610, 2 * 193, 2 * 803 / 16)
-
-
 # What its calls cost
 
 
@@ -131,13 +124,6 @@ def test_what_the_summarisers_provider_has_in_its_cache_costs_what_reading_it_ag
     _, plan = planned()
     assert calls_of_plan(TALK, plan, LIMITS, PREFIX, PRICE, WARM) == pytest.approx(660 * 0.125 + 5 * 1.25 + 40 * 10)
     assert calls_of_plan(TALK, plan, LIMITS, PREFIX, PRICE, None) == pytest.approx(660 * 1.25 + 5 * 1.25 + 40 * 10)
-
-
-def test_a_small_range_is_written_in_half_its_tokens() -> None:
-    """Where a summary may take more than that."""
-    _, plan = planned()
-    roomy = replace(LIMITS, summary=500)
-    assert calls_of_plan(TALK, plan, roomy, PREFIX, PRICE, WARM) == pytest.approx(660 * 0.125 + 5 * 1.25 + 325 * 10)
 
 
 # What a mask does
@@ -166,12 +152,3 @@ def test_a_mask_rewrites_what_follows_the_first_result_that_it_masks() -> None:
         size = found.masks.saved(0, 10) - found.masks.saved(0, masked)
         change = change_of_mask(case(talk, masking=found), found, MaskBoundary(10, 0))
         assert change == Change(size, talk.transcript.tokens(first) - size, talk.transcript.tokens(0) / 6)
-
-
-def test_a_due_mask_can_be_judged() -> None:
-    """What is due always masks something that was whole."""
-    talk = stepping(1, 2, 3)
-    due = case(talk, limits=budget(1_200, target=600), masking=masking(talk))
-    boundary = sure(due_mask(due))
-    assert due.masking is not None
-    assert change_of_mask(due, due.masking, boundary).freed > 0

@@ -18,7 +18,7 @@ from app.compaction.decision import (
 )
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.planning_state import Policy
-from app.compaction.view import Altered, Pruned, whole
+from app.compaction.view import Altered, whole
 from app.conversation.reasons import PROBLEMS, Code, Reason, because, joined
 from app.tokens.calibration import Line
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
@@ -77,18 +77,6 @@ def test_without_its_summaries_a_history_is_masked_as_far_as_it_was() -> None:
     assert bare.actions == ("masked",)
     assert decision.steps[-1].name == "without_summaries"
     assert case(talk, chunk(talk, 0, 8)).bare_view == whole(talk)
-
-
-def test_what_a_window_left_is_what_is_made_to_fit() -> None:
-    """Its last turn is too large alone: it is shortened, and the turns before the window stay out."""
-    step = (message("assistant", calls=["1"]), message("tool", "x " * 2_000, answers="1"), message("assistant", "ok"))
-    talk = conversation(*turns(6, size=40), message("user", "look"), *step, QUESTION)
-    policy = Policy(strategy="window", mask=None, stub=False, window_turns=2)
-    decision = settle(case(talk, policy=policy))
-    assert decision.actions == ("shortened", "pruned")
-    assert decision.view is not None
-    assert decision.view.tokens <= 1_000
-    assert decision.view.parts[0] == Pruned(0, 10)
 
 
 @pytest.mark.parametrize(("pressure", "altered"), [(0.20, 2), (0.50, 1), (0.60, 0)])
@@ -172,34 +160,12 @@ STORAGE = Reason(Code.STORAGE)
 FAILED_LATELY = Reason(Code.SUMMARY_FAILED_LATELY)
 
 
-def test_each_reason_is_told_once_and_the_cause_first() -> None:
-    cause = Reason(Code.SUMMARISER_STATUS, "503")
-    assert joined((cause, FAILED_LATELY)) == "summariser_status_503, summary_failed_lately"
-    assert joined((STORAGE, STORAGE)) == "storage"
-
-
-def test_without_a_reason_none_is_told() -> None:
-    assert joined(()) is None
-
-
 def test_what_is_wrong_with_the_payload_comes_after_a_colon() -> None:
     wrong = Reason(Code.TOOL_PAIR_SPLIT), Reason(Code.OVER_THE_LIMIT)
     assert joined(wrong) == "tool_pair_split, over_the_limit"
     assert joined((STORAGE, FAILED_LATELY, *wrong)) == (
         "storage, summary_failed_lately: tool_pair_split, over_the_limit"
     )
-
-
-@pytest.mark.parametrize(
-    ("reason", "text"),
-    [
-        (because(Code.SUMMARISER_STATUS, "500"), "summariser_status_500"),
-        (because(Code.SUMMARY_NOT_FINISHED, "length"), "summary_not_finished:length"),
-        (because(Code.FLOOR_EXCEEDS_LIMIT, "the instructions take 9"), "floor_exceeds_limit: the instructions take 9"),
-    ],
-)
-def test_a_detail_follows_its_code(reason: tuple[Reason, ...], text: str) -> None:
-    assert joined(reason) == text
 
 
 def test_each_code_has_a_meaning_of_its_own() -> None:

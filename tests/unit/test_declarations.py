@@ -75,12 +75,6 @@ def type_of(schema: Any, **root: Any) -> str:
     return text.removeprefix("type f = (_: { a: ").removesuffix(" }) => any;")
 
 
-def test_functions_stand_in_a_namespace_with_blank_lines_between() -> None:
-    assert functions_text([Tool("f", "", {}), Tool("g", "", {})]) == (
-        "namespace functions {\n\ntype f = () => any;\n\ntype g = () => any;\n\n} // namespace functions"
-    )
-
-
 BEE = {"type": "object", "properties": {"b": {"type": "string", "description": "Bee"}}}
 LISTED = {"type": "array", "items": {"type": "object", "properties": {"a": BEE}}}
 BUZZ = {"type": "boolean", "title": "Bee", "description": "Buzz\nbuzz"}

@@ -97,12 +97,6 @@ def test_the_balancer_is_more_patient_than_steno_and_takes_what_steno_takes() ->
 # Kubernetes; that the manifests are valid is checked by `make lint`
 
 
-def the(name: str, kind: str) -> dict[str, Any]:
-    """The only object of that kind in a file."""
-    [found] = objects(name, kind)
-    return found
-
-
 def objects(name: str, kind: str) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(KUBERNETES[name]) if document["kind"] == kind]
 
@@ -114,50 +108,6 @@ def pods() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             pod = deployment["spec"]["template"]["spec"]
             containers = [*pod.get("initContainers", ()), *pod["containers"]]
             yield pod, next(container for container in containers if container["name"] == "steno")
-
-
-def test_pods_and_replicas_migrate_before_a_probe_waits_for_them() -> None:
-    """With the same database and rights, for as long as it takes. A pod starts without its database, too."""
-    for pod, steno in pods():
-        migrate = pod["initContainers"][0]
-        assert migrate["args"] == ["migrate", "--if-reachable"]
-        assert migrate.keys().isdisjoint({"restartPolicy", "startupProbe", "livenessProbe"})
-        for key in ("image", "securityContext", "volumeMounts"):
-            assert migrate[key] == steno[key], key
-        databases = [
-            [each for each in container.get("env", ()) if each["name"] in ("DATABASE_URL", "STENO_CONFIG")]
-            for container in (migrate, steno)
-        ]
-        assert databases[0] == databases[1]
-    migrate = COMPOSE["services"]["migrate"]
-    assert migrate["command"] == ["migrate"]
-    assert {key: migrate[key] for key in ("environment", "env_file", "volumes")} == {
-        key: STENO[key] for key in ("environment", "env_file", "volumes")
-    }
-    assert STENO["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
-
-
-def test_pods_have_the_memory_that_sizing_says_they_take() -> None:
-    """By the figures of docs/operations.md: what a process takes, its caches, and large bodies at once."""
-    page = (ROOT / "docs" / "operations.md").read_text()
-    process = re.search(r"A process takes (\d+) MB, `limits.cache_bytes`", page)
-    times = re.search(r"up to ([\d.]+) times\s+the size of all open bodies", page)
-    assert process is not None
-    assert times is not None
-    for name, (_, steno) in zip(("gateway", "sidecar"), pods(), strict=True):
-        text = KUBERNETES[name]
-        cached, body = (
-            int(re.search(rf"{setting}\W+(?:value\W+)?(\d+)", text, re.IGNORECASE)[1])  # type: ignore[index]
-            for setting in ("cache_bytes", "body_bytes")
-        )
-        used, memory = int(process[1]) * 1_000_000 + cached, steno["resources"]
-        assert used <= bytes_of(memory["requests"]["memory"]), name
-        assert used + float(times[1]) * 4 * body <= bytes_of(memory["limits"]["memory"]), name
-
-
-def bytes_of(memory: str) -> int:
-    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", memory).groups()  # type: ignore[union-attr]
-    return int(number) << {"Mi": 20, "Gi": 30}[unit]
 
 
 def test_pods_have_time_to_drain_and_are_asked_whether_they_live_and_are_ready() -> None:
@@ -177,21 +127,6 @@ def test_variables_and_settings_in_the_manifests_exist(tmp_path: Path, monkeypat
         (tmp_path / name).write_text(content)
         monkeypatch.setenv("STENO_CONFIG", str(tmp_path / name))
         assert load().upstream.base_url == DEFAULTS.upstream.base_url
-
-
-def test_replicas_come_and_go_with_their_cpu_one_always_serves_and_postgresql_has_room_for_all() -> None:
-    """A number of replicas in the manifest would be back with each deployment."""
-    scaling, labels = the("gateway", "HorizontalPodAutoscaler")["spec"], {"app.kubernetes.io/name": "steno"}
-    assert scaling["scaleTargetRef"]["name"] == the("gateway", "Deployment")["metadata"]["name"]
-    assert "replicas" not in the("gateway", "Deployment")["spec"]
-    assert the("gateway", "Deployment")["spec"]["template"]["metadata"]["labels"] == labels
-    budget = the("gateway", "PodDisruptionBudget")["spec"]
-    assert (budget["selector"]["matchLabels"], budget["minAvailable"]) == (labels, 1)
-    assert budget["minAvailable"] < scaling["minReplicas"]
-    page = (ROOT / "docs" / "operations.md").read_text()
-    connections = re.search(r"opens up to (\d+) connections", page)
-    assert connections is not None
-    assert scaling["maxReplicas"] * int(connections[1]) <= 100
 
 
 # systemd

@@ -286,10 +286,6 @@ def test_what_is_passed_on_comes_before_what_stands_once_in_a_large_result() -> 
     assert "ROW0007" in first[1]
 
 
-def test_of_two_that_are_used_alike_the_newer_one_comes_first() -> None:
-    assert values_in([message("user", "AB-11"), message("user", "AB-22")])[0] == "AB-22"
-
-
 def test_what_the_user_states_comes_before_other_amounts() -> None:
     talk = [message("user", "The budget is $500."), message("user", "It was $7 and v1.2.3.")]
     assert extract_records(talk)[0].line == "budget: $500"
@@ -363,11 +359,6 @@ def test_arguments_are_looked_through_to_a_depth() -> None:
     for _ in range(DEEPEST + 2):
         nested = [nested]
     assert lines(message("tool", json.dumps(nested))) == []
-
-
-def test_long_text_in_json_is_read_as_prose() -> None:
-    text = "# see ticket BILL-77 " + "and so on " * 20
-    assert "ticket BILL-77" in lines(calling("write", path="src/a.py", content=text))
 
 
 def test_huge_text_is_read_at_its_start_and_its_end_and_a_huge_range_from_its_end() -> None:

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.skipif(
     not all((FETCHED / name).is_file() for name, _ in TABLES.values()), reason="tokenizer tables are fetched at set-up"
 )
 
-SYSTEM = "You watch over the lighthouse. Answer like a sailor."
 USER = "Which ships passed the Kl\u00f6ntal light between 4:15 and 6:30?"
 
 
@@ -47,28 +46,6 @@ def request(*messages: dict[str, Any], model: str = "gpt-4o-2024-08-06", **membe
 
 def said(role: str, content: Any, **members: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **members}
-
-
-SYSTEM_AND_USER = said("system", SYSTEM), said("user", USER)
-
-
-def beginning() -> int:
-    """What these two cost."""
-    return 3 + n("system") + n(SYSTEM) + 3 + n("user") + n(USER)
-
-
-# text
-
-
-def test_text() -> None:
-    assert estimated(request(*SYSTEM_AND_USER)) == beginning() + 3
-
-
-def test_text_of_the_older_table() -> None:
-    expected = 3 + n_old("user") + n_old(USER) + 3
-    assert n(USER) != n_old(USER)
-    for model in ("gpt-3.5-turbo", "openai/gpt-4-0613", "gpt-4-turbo", "ft:gpt-3.5-turbo-0125:harbour::a1"):
-        assert estimated(request(said("user", USER), model=model)) == expected
 
 
 # image, image-url, audio, file

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from app.conversation.messages import History, Message
 from app.formats.chat_completions.format import read_message
 from app.formats.reader import MessageReader
-from app.formats.responses.format import RESPONSES
 from app.runtime.bounded import Caches
-from app.tokens.estimate import Declarations, Tool, estimate
+from app.tokens.estimate import Declarations, Tool
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.rules import CountingRules, rules_for
 from app.tokens.tokenizer import Tokenizer
@@ -87,26 +86,6 @@ def prompt(
     return estimator.prompt(model, messages, repr(declarations).encode(), lambda: declarations)
 
 
-def test_the_parts_add_up_to_the_one_estimate() -> None:
-    messages, estimator = read(TALK), Estimator(Tables())
-    costs = prompt(estimator, messages).costs()
-    assert len(costs.messages) == len(messages)
-    rules = rules_for("gpt-4o")
-    assert sum(costs.messages) + costs.fixed == estimate(messages, TOOLS, rules, estimator.counter(rules.encoding))
-
-
-def test_a_second_count_of_an_unchanged_conversation_tokenises_nothing() -> None:
-    tables = Tables()
-    estimator = Estimator(tables)
-    first = prompt(estimator, read(TALK)).costs()
-    tables.counted.clear()
-    again = prompt(estimator, read(TALK))
-    assert again.uncounted == 0
-    assert again.costs() == first
-    assert again.bound == sum(first.messages) + first.fixed
-    assert not tables.counted
-
-
 def test_a_turn_costs_only_its_new_messages() -> None:
     tables = Tables()
     estimator = Estimator(tables)
@@ -137,15 +116,6 @@ def test_the_memory_is_bounded() -> None:
     assert uncounted(messages[:5]) == sum(len(message.raw) for message in messages[:5])
 
 
-def test_the_bound_needs_no_count_of_the_messages() -> None:
-    tables = Tables()
-    messages = read(TALK)
-    found = Estimator(tables).prompt("gpt-4o", messages, b"", Declarations)
-    assert not tables.counted
-    assert found.bound is not None
-    assert found.bound >= sum(found.costs().messages) + found.costs().fixed
-
-
 def test_a_text_that_cannot_be_counted_is_estimated_by_its_bytes() -> None:
     messages = read([{"role": "user", "content": "boom " * 100}])
     assert prompt(Estimator(Tables()), messages).costs().messages == (-(-len(messages[0].raw) * 10 // 33),)
@@ -170,20 +140,6 @@ def test_tools_that_were_never_counted_have_no_bound_and_are_much_work() -> None
 
 def forgetting(model: str, host: str = "") -> CountingRules:
     return replace(rules_for(model, host), drops_reasoning=True, variant="forgetting")
-
-
-def test_what_was_learnt_of_one_way_of_counting_holds_for_no_other() -> None:
-    estimator = Estimator(Tables())
-    assert estimator.formula(forgetting("gpt-4o")) == f"{estimator.formula(rules_for('gpt-4o'))}/forgetting"
-
-
-def test_two_formats_share_no_count() -> None:
-    tables = Tables()
-    estimator = Estimator(tables)
-    prompt(estimator, read(TALK)).costs()
-    tables.counted.clear()
-    estimator.prompt("gpt-4o", read(TALK), b"", Declarations, token_rules=RESPONSES.token_rules).costs()
-    assert tables.counted["where is it"]
 
 
 THINKING: list[dict[str, Any]] = [
@@ -235,19 +191,6 @@ def test_a_table_is_loaded_when_the_first_text_is_counted_and_not_before() -> No
     assert not one.count.is_ready
     one.costs()
     assert one.count.is_ready
-
-
-@pytest.mark.parametrize("beginning", [2, 3, 5])
-def test_what_several_histories_begin_with_is_counted_once(beginning: int) -> None:
-    tables = Tables()
-    estimator = Estimator(tables, Caches(1))
-    shared = History(read(TALK[:beginning]))
-    estimator.prompt("gpt-4o", shared.grown(read(TALK[beginning:])), b"", Declarations).costs()
-    tables.counted.clear()
-    other = [*TALK[:beginning], {"role": "user", "content": "and now?"}]
-    counted = estimator.prompt("gpt-4o", shared.grown(read(other[beginning:])), b"", Declarations).costs()
-    assert counted == Estimator(Tables()).prompt("gpt-4o", read(other), b"", Declarations).costs()
-    assert tables.counted["be kind"] == 0
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4), MESSAGES, st.sampled_from(["gpt-4o", "gpt-5"]))

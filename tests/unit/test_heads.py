@@ -213,13 +213,6 @@ def test_a_head_is_recognised_however_its_body_comes() -> None:
     assert same_both_ways([(USUAL % 12, True), (b"hello, world", True), (head + b"x" * 34, True)]) == 1
 
 
-def test_a_head_is_not_recognised_while_another_request_is_under_way() -> None:
-    once = USUAL % 5 + b"hello"
-    assert same_both_ways([(once, False), (once, True)]) == 0
-    assert same_both_ways([(once, True), (once + once, True), (once, True)]) == 2
-    assert same_both_ways([(once, True), (USUAL % 5, True), (b"he", True), (b"llo" + once, True)]) == 1
-
-
 @pytest.mark.parametrize("digits", [b"05", b"+5", b"-5", b" 5", b"5 ", b"0x", b"1_", "²".encode()])
 def test_another_length_of_as_many_bytes_is_left_to_the_parser(digits: bytes) -> None:
     known = KnownHead.of(USUAL % 12, {"headers": [(b"host", b"a"), (b"content-length", b"12")], "state": {}})

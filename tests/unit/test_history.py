@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from threading import Event, Thread
 
 import pytest
@@ -11,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.view import Conversation
 from app.conversation.lazy import lazy
 from app.conversation.messages import History, Kind, Media, Message
 from app.conversation.tool_results import ResultConfidence
-from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, TENANT, message, transcript_of, turns
 
 IDS = st.sampled_from(["a", "b", ""])
@@ -72,24 +68,6 @@ def test_what_several_histories_begin_with_is_worked_out_once(
     assert not shared.rest or shared.rest.chained
 
 
-def test_the_first_instruction_has_its_place_and_none_is_behind_all() -> None:
-    history = [message("user", "q"), message("system", "s"), message("system", "t")]
-    assert History(history).first_instruction == 1
-    assert History(history[:1]).first_instruction == 1
-
-
-def test_nothing_of_a_conversation_stays_until_the_collector_comes_by() -> None:
-    gc.disable()
-    try:
-        talk = Conversation(History([message("user", "q")]), IDENTITY, TENANT, lambda: Costs([1], 0), None)
-        assert (talk.tokens, talk.floor, talk.transcript.tokens(0)) == (1, 1, 1)
-        gone = weakref.ref(talk)
-        del talk
-        assert gone() is None
-    finally:
-        gc.enable()
-
-
 # Turns, units and cuts
 
 
@@ -135,11 +113,6 @@ def test_a_cut_inside_a_turn_splits_its_user_message_off() -> None:
     assert [transcript.split_turn(place) for place in (2, 3, 4)] == [0, None, None]
     silent = transcript_of([message("assistant", "a"), message("assistant", "b"), message("user", "c")])
     assert silent.split_turn(1) is None
-
-
-def test_tokens_of_a_range_are_the_sum_of_its_messages() -> None:
-    transcript = transcript_of([message("user", tokens=3), message("assistant", tokens=4), message("user", tokens=5)])
-    assert (transcript.tokens(0), transcript.tokens(1), transcript.tokens(0, 2)) == (12, 9, 7)
 
 
 # Lazy attributes

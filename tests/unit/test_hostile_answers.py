@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats import sse
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.refusals import LONGEST_PAUSE, classify, named_pause
+from app.formats.refusals import classify
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
 from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.providers.model_listings import MOST_ENTRIES, ListingReader, ListingRefused
@@ -106,10 +106,6 @@ def test_properties_a_stream_passes_whatever_its_chunks_hold(
             json.loads(frame[6:])  # As readable as it was.
             assert b"NaN" in frame or "NaN" not in json.dumps(kept(text, sent, hides))
     _ = editor.usage
-
-
-def test_an_endless_pause_is_a_long_one() -> None:
-    assert named_pause([(b"retry-after", b"9" * 400)], 0.0) == LONGEST_PAUSE
 
 
 @pytest.mark.parametrize(

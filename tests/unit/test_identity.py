@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compaction.view import Conversation
-from app.conversation.identity import LONGEST_NAME, MOST_HEADS, Head, Identity, heads_of, possible_heads, recognise
+from app.conversation.identity import LONGEST_NAME, MOST_HEADS, Head, heads_of, possible_heads, recognise
 from app.conversation.messages import History
 from app.errors import InvalidRequest
 from app.proxy.conversation_ids import encoded_name, name_in_header, name_in_json, name_in_path
@@ -30,18 +30,8 @@ def test_histories_share_digests_exactly_as_far_as_they_are_equal() -> None:
     assert not set(one.digests[2:]) & set(other.digests[2:])
 
 
-def test_another_secret_gives_other_digests() -> None:
-    assert IDENTITY.digest(b"a") != Identity(b"another").digest(b"a")
-    assert IDENTITY.tenant(b"key") != Identity(b"another").tenant(b"key")
-
-
 def test_parts_are_not_confused_with_their_concatenation() -> None:
     assert IDENTITY.digest(b"ab", b"c") != IDENTITY.digest(b"a", b"bc")
-
-
-def test_positions_count_the_messages_before() -> None:
-    chain = IDENTITY.chain("t", [b"a", b"b"])
-    assert [chain.positions[chain[position]] for position in range(3)] == [0, 1, 2]
 
 
 def test_a_history_keeps_the_chain_of_one_tenant() -> None:
@@ -111,12 +101,6 @@ def test_the_deepest_head_decides() -> None:
 def test_of_a_long_history_only_the_latest_places_are_asked_about() -> None:
     talk = conversation(*turns(MOST_HEADS))
     assert len(list(possible_heads(talk.transcript, talk.chain))) == MOST_HEADS
-
-
-def test_a_history_without_user_messages_leaves_its_end() -> None:
-    talk = conversation(message("assistant", "hello"))
-    assert heads_of(talk.transcript, talk.chain) == ((talk.chain[1], 0),)
-    assert heads_of(conversation().transcript, conversation().chain) == ()
 
 
 def test_one_turn_behind_the_tip_continues_and_two_do_not() -> None:

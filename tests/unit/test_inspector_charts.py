@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.inspector.charts import (
-    ChartedRequest,
-    Compaction,
-    Share,
-    chart_of,
-    payload_shares,
-    requests_of,
-    window_shares,
-)
+from app.inspector.charts import ChartedRequest, Compaction, Share, chart_of, payload_shares, requests_of, window_shares
 from app.store import StoredUsage, UsageRecord
 from app.tokens.usage import DecisionRecord, SummaryStats, Tokens
 
@@ -86,22 +78,6 @@ def heights(points: str) -> list[float]:
     return [float(point.split(",")[1]) for point in points.split()]
 
 
-def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -> None:
-    chart = drawn(
-        request(1, 3_000), request(2, 6_000, 2_500, compactions=(made(6_000, 2_500),)), request(3, 6_500, 3_000)
-    )
-    (mark,) = chart.marks
-    assert mark.x == chart.columns[1].x
-    assert mark.upper == chart.columns[1].sent_at
-    assert mark.lower == chart.columns[1].forwarded_at
-    assert mark.label == "6k → 2.5k"
-
-
-def test_the_trigger_and_window_are_those_of_the_latest_request_that_has_them() -> None:
-    chart = drawn(request(1, 4_000), request(2, 4_000, trigger=4_000), request(3, 4_000, trigger=0, window=0))
-    assert [(name, tokens) for _, name, tokens in chart.lines] == [("trigger", "4k"), ("window", "8k")]
-
-
 @given(
     st.lists(
         st.tuples(
@@ -152,28 +128,6 @@ def part(kind: str, tokens: int) -> dict[str, Any]:
 
 def shown(shares: list[Share]) -> dict[str, int]:
     return {share.filling: share.tokens for share in shares}
-
-
-def test_each_token_is_in_one_share_and_what_is_left_is_reserved_or_free() -> None:
-    parts = [
-        instructions(700, tools=400),
-        part("summarized", 500),
-        part("carried", 20),
-        part("masked", 90),
-        part("verbatim", 1_000),
-        part("recalled", 60),
-        part("exact_values", 40),
-    ]
-    assert shown(window_shares(parts, 8_000, 7_600)) == {
-        "instructions": 300,
-        "tools": 400,
-        "summaries": 500,
-        "recalled": 100,
-        "masked": 90,
-        "verbatim": 1_020,
-        "reserve": 400,
-        "free": 5_190,
-    }
 
 
 @given(

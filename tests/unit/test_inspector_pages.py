@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -13,18 +12,8 @@ from app.compaction.chunks import Outcome
 from app.compaction.decision import StepName
 from app.compaction.prompts import chunk_text
 from app.inspector import pages
-from app.inspector.pages import address, segment
-from app.inspector.payload import (
-    Entry,
-    entry_of,
-    explained,
-    folded,
-    message_count,
-    places_of,
-    said_in,
-    stretches_of,
-)
-from app.store import StoredMessage, UsageSum
+from app.inspector.payload import Entry, entry_of, explained, folded, message_count, places_of, said_in, stretches_of
+from app.store import StoredMessage
 from tests.unit.conversations import chunk, conversation, turns
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -73,21 +62,9 @@ def test_a_time_is_told_in_its_largest_unit(seconds: int, written: str) -> None:
     assert pages.ago(NOW - timedelta(seconds=seconds), NOW) == written
 
 
-def test_an_amount_in_dollars_has_their_sign() -> None:
-    assert [pages.money(amount, pages.DOLLARS) for amount in (0.5, -0.0452)] == ["$0.500", "-$0.0452"]
-    assert pages.currency_of(UsageSum(priced=2, list_priced=1, billed=1)) == pages.DOLLARS
-    assert pages.currency_of(UsageSum(priced=2, list_priced=1)) == "", "the operator's own prices have no currency"
-
-
 def test_a_digest_is_shortened_and_a_name_is_not() -> None:
     assert pages.tenant("0123456789abcdef0123456789abcdef") == "key digest …cdef"
     assert pages.tenant("anonymous") == "anonymous"
-
-
-def test_an_address_holds_whatever_a_client_named() -> None:
-    assert segment("a/b?<c>") == "a%2Fb%3F%3Cc%3E"
-    assert address("/ui", q="a&b", empty="", none=None) == "/ui?q=a%26b"
-    assert address("/ui") == "/ui"
 
 
 # The payload
@@ -143,24 +120,6 @@ def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
     assert "#5 to #6" in (entries[4].note or "")
 
 
-def test_messages_that_are_not_stored_are_one_entry_a_part() -> None:
-    entries = entries_of(PARTS, {}, {})
-    assert [(each.kind, each.index, each.tokens) for each in entries] == [
-        ("instructions", None, 10),
-        ("tools", None, 30),
-        ("summarized", None, 20),
-        ("recalled", None, 9),
-        ("pruned", 4, 0),
-        ("masked", 6, 90),
-        ("verbatim", 7, 14),
-    ]
-    assert [entries[number].note for number in (4, 5, 6)] == [
-        "Left out: #5 to #6.",
-        "Not stored: #7.",
-        "Not stored: #8 to #9.",
-    ]
-
-
 @pytest.mark.parametrize("sent", ['{"role": 3', "[]", '{"role": "user", "content": 7e999}'])
 def test_what_cannot_be_read_is_shown_as_it_is(sent: str) -> None:
     assert said_in(stored(0, sent)).text
@@ -192,14 +151,6 @@ def test_every_message_has_a_fate() -> None:
     ]
 
 
-def test_stretches_join_end_to_end_and_bear_each_token_once() -> None:
-    stretches = stretches_of(COVERED)
-    assert stretches[0].first == 0
-    assert stretches[-1].last == 20
-    assert all(after.first == before.last + 1 for before, after in pairwise(stretches))
-    assert sum(stretch.tokens for stretch in stretches) == 60 + 12 + 8 + 300
-
-
 def test_messages_inside_a_summary_fold_into_one_row_until_one_stands_beside_it() -> None:
     rows = [(group[0].first, group[-1].last) for group in folded(stretches_of(COVERED))]
     assert rows == [(0, 3), (4, 4), (5, 9), (10, 11), (12, 12), (13, 20)]
@@ -225,26 +176,6 @@ def plan(*steps: Any, **changes: Any) -> dict[str, Any]:
         "steps": steps,
     }
     return told | changes
-
-
-def test_where_nothing_was_due_one_sentence_says_so() -> None:
-    (only,) = explained(None, 900)
-    assert only.title == "Nothing was due"
-    assert "900 tokens" in only.text
-
-
-def test_what_was_tried_and_refused_says_why() -> None:
-    told = explained(
-        plan(
-            step("summarise", "failed", reason="summary_empty: timeout"),
-            step("widest", "refused", 9_000, 1, "over_the_limit"),
-            step("prune", "sent", 7_000),
-        ),
-        0,
-    )
-    assert [each.title for each in told[3:6]] == ["Not summarised", "Not enough", "Chosen"]
-    assert "summary_empty: timeout" in told[3].text
-    assert "over_the_limit" in told[4].text
 
 
 @pytest.mark.parametrize("name", get_args(StepName))

@@ -6,9 +6,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import pytest
 from msgspec.structs import replace
-from structlog.testing import capture_logs
 
-from app.inspector.visits import LASTS_SECONDS, MOST_GUESSES, PERIOD_SECONDS, Guesses, Sessions
+from app.inspector.visits import MOST_GUESSES, PERIOD_SECONDS, Guesses, Sessions
 from app.runtime.bounded import MOST_REMEMBERED
 from tests.unit.clock import Clock
 
@@ -25,12 +24,6 @@ def clock() -> Clock:
 @pytest.fixture
 def sessions(clock: Clock) -> Sessions:
     return Sessions(SECRET, PASSWORD, clock)
-
-
-def test_what_was_sealed_is_read_again_by_every_worker(sessions: Sessions, clock: Clock) -> None:
-    session = replace(sessions.opened("", operator=True), tenant="a tenant")
-    assert Sessions(SECRET, PASSWORD, clock).unseal(sessions.seal(session)) == session
-    assert (session.tenant, session.operator, session.expires) == ("a tenant", True, 1_000 * (int(NOW) + LASTS_SECONDS))
 
 
 def test_a_session_ends_after_twelve_hours(sessions: Sessions, clock: Clock) -> None:
@@ -105,18 +98,6 @@ def test_guesses_that_are_refused_do_not_prolong_the_wait() -> None:
     for _ in range(MOST_GUESSES):
         guesses.count("192.0.2.1")
     assert clock.now + guesses.wait("192.0.2.1") == ends
-
-
-def test_guesses_are_logged_at_first_and_then_once_a_minute() -> None:
-    clock = Clock(1_000.0)
-    guesses = Guesses(clock)
-    with capture_logs() as logged:
-        for _ in range(MOST_GUESSES + 5):
-            guesses.count("192.0.2.1")
-        clock.now += 60
-        guesses.count("192.0.2.1")
-    told = [(each["event"], each["address"], each["refused"], each["times"]) for each in logged]
-    assert told == [("sign-in guessed", "192.0.2.1", False, 1), ("sign-in guessed", "192.0.2.1", True, 16)]
 
 
 def test_a_crowd_of_addresses_takes_bounded_memory() -> None:

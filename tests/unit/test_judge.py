@@ -13,7 +13,6 @@ import pytest
 
 from lab.replay.evidence import Report, SentMessages
 from lab.replay.judge import Judge, SummaryCalls, Verdict
-from lab.replay.recordings import read_recordings
 from lab.simulator import Record
 
 Messages = list[dict[str, Any]]
@@ -115,12 +114,6 @@ def shown(message: dict[str, Any]) -> str:
     )
 
 
-RESULT = "".join(f"{place}. stop, " for place in range(600))
-LONG: Messages = [TURNS[0], TURNS[1], {"role": "tool", "tool_call_id": "call_1", "content": RESULT}, *TURNS[3:]]
-LONG_HISTORY = [SYSTEM, *LONG]
-CUT = f"{RESULT[:200]}\n[... {len(RESULT)} characters in all, shortened ...]\n{RESULT[-90:]}"
-
-
 def changed(history: Messages, index: int, **members: Any) -> Messages:
     """The history with other members in one message."""
     return [*history[:index], {**history[index], **members}, *history[index + 1 :]]
@@ -155,16 +148,10 @@ def conversation() -> Conversation:
 RULE = {"role": "developer", "content": "Be brief."}
 RULED = [SYSTEM, *TURNS[:4], RULE, *TURNS[4:]]
 FIRST, SECOND = call(TURNS[:4], NOTES), call(TURNS[4:6], MORE_NOTES)
-STAYS, SUMMARISED = call(TURNS[:2], NOTES), [SYSTEM, summary(NOTES), *TURNS[4:]]
+SUMMARISED = [SYSTEM, summary(NOTES), *TURNS[4:]]
 RIGHT: dict[str, tuple[Messages, list[Record], Messages, int]] = {
     "an untouched history": (HISTORY, [], HISTORY, 0),
     "a summary of the first turn": (HISTORY, [FIRST], [SYSTEM, summary(NOTES), *TURNS[4:]], 4),
-    "a cut inside a turn, its user message behind the summary": (
-        HISTORY,
-        [call(TURNS[:3], NOTES)],
-        [SYSTEM, summary(NOTES), TURNS[0], *TURNS[3:]],
-        2,
-    ),
     "an instruction in the middle, behind the summary": (
         RULED,
         [call([*TURNS[:4], RULE], NOTES)],
@@ -189,12 +176,6 @@ RIGHT: dict[str, tuple[Messages, list[Record], Messages, int]] = {
         [SYSTEM, summary(NOTES), *TURNS[4:]],
         4,
     ),
-    "a turn split between summaries needs no message beside them": (
-        HISTORY,
-        [call(TURNS[:2], NOTES), call(TURNS[2:4], MORE_NOTES)],
-        [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]],
-        4,
-    ),
 }
 
 
@@ -213,42 +194,7 @@ def test_right_is(
     assert (verdict.kept_bytes == verdict.previous_bytes > 0) is (not made)
 
 
-def test_stored_summary_of_another_conversation_may_be_taken_up_once() -> None:
-    calls = SummaryCalls()
-    earlier = Conversation(calls)
-    earlier.request(HISTORY[:8], [SYSTEM, summary(NOTES), *TURNS[4:7]], call(TURNS[:4], NOTES))
-    later = Conversation(calls)
-    assert not later.request(HISTORY[:8], HISTORY[:8]).violations
-    verdict = later.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]])
-    assert not verdict.violations
-    assert (verdict.compaction, verdict.summary_calls) == (True, 0)
-    assert kinds(later.request(HISTORY, HISTORY)) == {"prefix"}
-
-
-# What is left of a message
-
-
-@pytest.mark.parametrize(
-    "left",
-    [
-        CUT.replace(str(len(RESULT)), "many"),
-        CUT.replace("3. stop", "3. step"),
-        "",
-        f"{RESULT[-90:]}\n[{len(RESULT)}]\n{RESULT[:200]}",
-    ],
-)
-def test_tool_result_may_be_nothing_else(left: str) -> None:
-    verdict = Conversation().request(LONG_HISTORY, changed(LONG_HISTORY, 3, content=left))
-    assert {"changed", "lost"} <= kinds(verdict)
-
-
 # What is left out, and named
-
-
-def test_messages_left_out_and_named_are_pruned(conversation: Conversation) -> None:
-    verdict = conversation.request(HISTORY, [SYSTEM, *TURNS[4:]], report=told(("pruned", 0, 3)))
-    assert not verdict.violations
-    assert (verdict.verbatim, verdict.pruned, verdict.lost, verdict.compaction) == (6, 4, 0, True)
 
 
 @pytest.mark.parametrize("status", ["full", "trimmed", "summarized"])
@@ -265,19 +211,12 @@ def test_the_status_has_to_be_that_of_the_payload(status: str) -> None:
 # What is wrong
 WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
     "a message left out": ([], [*HISTORY[:4], *HISTORY[5:]], {"lost", "prefix"}),
-    "a message left out between summary and tail": ([FIRST], [SYSTEM, summary(NOTES), *TURNS[5:]], {"lost"}),
     "a message that the summary call was not shown": (
         [call([*TURNS[:2], TURNS[3]], NOTES)],
         SUMMARISED,
         {"foreign_summary", "lost"},
     ),
-    "a message quoted under the wrong role": (
-        [call([*TURNS[:3], {**TURNS[3], "role": "user"}], NOTES)],
-        SUMMARISED,
-        {"foreign_summary", "lost"},
-    ),
     "a summary that no call wrote": ([], [SYSTEM, summary("Invented."), *TURNS[4:]], {"changed", "lost", "prefix"}),
-    "a summary of a refused call": ([call(TURNS[:4], NOTES, status=500)], SUMMARISED, {"changed", "lost"}),
     "one byte of a message": ([], changed(HISTORY, 4, content="It is in Turku!"), {"changed", "lost", "prefix"}),
     "a changed instruction": (
         [],
@@ -285,7 +224,6 @@ WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
         {"instructions", "lost", "prefix"},
     ),
     "the last user message in a summary": ([call(TURNS, NOTES)], [SYSTEM, summary(NOTES)], {"last_user"}),
-    "a call without its result": ([], [*HISTORY[:3], *HISTORY[4:]], {"lost", "prefix", "split_pair"}),
     "a result without its call": (
         [call(TURNS[:2], NOTES)],
         [SYSTEM, summary(NOTES), TURNS[0], *TURNS[2:]],
@@ -297,31 +235,13 @@ WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
         [SYSTEM, summary(NOTES), *TURNS[3:]],
         {"lost"},
     ),
-    "messages out of order": (
-        [],
-        [SYSTEM, *TURNS[:3], TURNS[5], TURNS[4], TURNS[3], *TURNS[6:]],
-        {"lost", "prefix", "twice"},
-    ),
     "a compaction that nobody sees": ([FIRST], HISTORY, {"idle"}),
-    "a message that a call was told stays": (
-        [
-            replace(STAYS, body=STAYS.body.replace(b"1 user, shown", b"1 user, stays, shown")),
-            call(TURNS[2:4], MORE_NOTES),
-        ],
-        [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]],
-        {"lost"},
-    ),
 }
 
 
 @pytest.mark.parametrize(("made", "payload", "found"), WRONG.values(), ids=WRONG)
 def test_wrong_is(conversation: Conversation, made: list[Record], payload: Messages, found: set[str]) -> None:
     assert kinds(conversation.request(HISTORY, payload, *made)) == found
-
-
-def test_violation_names_conversation_request_and_message(conversation: Conversation) -> None:
-    [violation] = conversation.request(HISTORY, HISTORY, status=400).violations
-    assert (violation.kind, violation.conversation, violation.request) == ("refused", "one", 2)
 
 
 # Recalled passages
@@ -368,27 +288,9 @@ def test_quotation_of_what_nobody_said_there_is_wrong(conversation: Conversation
 
 
 # Recordings
-DIALOGUE: dict[str, Any] = {
-    "id": "talk",
-    "speakers": ["Ada", "Ben"],
-    "sessions": [
-        {"date_time": "1 May", "turns": [{"speaker": "Ben", "text": "Hi!"}, {"speaker": "Ada", "text": "Hello."}]},
-        {"date_time": "2 May", "turns": [{"speaker": "Ada", "text": "Back."}, {"speaker": "Ben", "text": "Good."}]},
-    ],
-}
 
 
 def written(folder: Path, *lines: Any) -> Path:
     path = folder / "talks.jsonl"
     path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
     return path
-
-
-def test_dialogue_has_roles_for_speakers_and_dates_for_sessions(tmp_path: Path) -> None:
-    [talk] = read_recordings(written(tmp_path, DIALOGUE))
-    assert talk.messages == (
-        {"role": "assistant", "content": "[1 May] Hi!"},
-        {"role": "user", "content": "Hello.\n[2 May] Back."},
-        {"role": "assistant", "content": "Good."},
-    )
-    assert talk.requests == (2,)  # Nobody asked for the first one.

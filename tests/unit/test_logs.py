@@ -147,8 +147,3 @@ def test_a_start_that_failed_is_shown_by_the_kinds_and_places_of_its_errors(conf
     assert "KeyError" in line["event"]
     assert "ExceptionGroup" in line["event"]
     assert "words" not in line["event"]
-
-
-def test_what_a_library_says_in_one_line_is_kept(configured: io.StringIO) -> None:
-    logging.getLogger("uvicorn.error").info("Started server process [%d] (of 2)", 7)
-    assert told(configured)[0]["event"] == "Started server process [7] (of 2)"

@@ -14,7 +14,6 @@ from app.compaction.budget import Trigger
 from app.compaction.chunks import SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.planning_state import Path, build_view
-from app.compaction.verify import coverage_of
 from app.compaction.view import Conversation, View, whole
 from app.conversation.messages import Message, ToolCall
 from tests.unit.conversations import (
@@ -126,20 +125,6 @@ def test_what_comes_after_the_boundary_changes_nothing(done: list[str], data: st
         assert longer.saved(start, length) == shorter.saved(start, length)
         saved = (whole.transcript.tokens_of(index) - mask.tokens for index, mask in longer.between(start, length))
         assert longer.saved(start, length) == sum(saved)
-
-
-def test_each_settings_have_a_name_of_their_own() -> None:
-    kinds = [MaskPolicy(), MaskPolicy(400), MaskPolicy(deny=("a",)), MaskPolicy(later=None)]
-    assert len({settings.key for settings in kinds}) == 4
-    assert MaskPolicy().key == MaskPolicy().key
-
-
-def test_parallel_results_are_masked_side_by_side() -> None:
-    calls = message("assistant", calls=["a", "b"], tokens=10)
-    results = [message("tool", RESULT, answers="a"), message("tool", RESULT, answers="b")]
-    talk = conversation(calls, *results, message("assistant", "ok"))
-    kinds = [part["kind"] for part in coverage_of(talk, build_view(talk, Path(), masks(talk), 4))]
-    assert kinds == ["instructions", "verbatim", "masked", "masked", "verbatim"]
 
 
 BEHIND = chunk(TALK, 0, 4)

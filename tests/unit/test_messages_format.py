@@ -8,24 +8,14 @@ from typing import Any
 import pytest
 
 from app.compaction.prompts import chunk_text
-from app.compaction.view import (
-    Carried,
-    Conversation,
-    Note,
-    Part,
-    Pruned,
-    Summary,
-    Verbatim,
-    View,
-)
+from app.compaction.view import Carried, Conversation, Note, Part, Pruned, Summary, Verbatim, View
 from app.conversation.messages import Kind, Message
 from app.formats.answers import ContextMembers
 from app.formats.messages.format import MESSAGES
-from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
 from app.formats.requests import WireRequest
 from app.tokens.estimate import Costs
-from tests.conformance.messages import WHOLE, delta, frame, start, text
+from tests.conformance.messages import start, text
 from tests.unit.conversations import IDENTITY, chunk, count
 
 EPHEMERAL = {"type": "ephemeral"}
@@ -141,12 +131,6 @@ def test_declarations_are_read_tolerantly() -> None:
     assert request(tools=[own], tool_choice={"type": "none"}).forbids_tools
 
 
-@pytest.mark.parametrize("messages", [[7], [{"content": "a"}], [{"role": 7}]])
-def test_what_is_no_message_is_unreadable(messages: list[Any]) -> None:
-    with pytest.raises(Unreadable):
-        read(*messages)
-
-
 # Messages
 
 
@@ -161,14 +145,6 @@ def test_texts_and_pictures_are_read_wherever_they_stand() -> None:
     )
     assert message.texts == ("d", "e", "f", "g")
     assert [media.kind for media in message.media] == ["image", "file", "image", "x_new"]
-
-
-def test_listed_tools_of_a_server_are_text_that_is_never_quoted() -> None:
-    [listed] = read(
-        assistant({"type": "mcp_tool_listing", "mcp_server_name": "m", "tools": [{"name": "f"}]}, block("a"))
-    )
-    assert listed.thoughts == ('[{"name":"f"}]',)
-    assert listed.media == ()
 
 
 def test_what_a_provider_compacted_is_instructions_and_read_from_there_on_only() -> None:
@@ -246,18 +222,3 @@ def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage:
     end = b'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}%b}\n\n' % usage
     sent = edited(start(input_tokens=6), *text(0, "t"), end, shape="start")
     assert told(sent[-1])["usage"]["input_tokens"] == (7 if usage else 6)
-
-
-def test_only_the_first_end_is_told_and_an_interim_one_is_none() -> None:
-    interim = frame("message_delta", delta={"stop_reason": None}, usage={"output_tokens": 1})
-    sent = edited(start(), interim, delta("end_turn"), delta("end_turn"), frame("message_stop"))
-    assert [b'"context":' in each for each in sent] == [False, False, True, False, False]
-
-
-def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
-    editor = MESSAGES.editor(TOLD)
-    iterations = [{"type": "compaction", "input_tokens": 55_000}, {"type": "message", "input_tokens": 220}]
-    editor.whole(WHOLE.replace(b'"usage":{', b'"usage":{"iterations":%b,' % json.dumps(iterations).encode()))
-    assert editor.usage is not None
-    assert editor.usage.prompt is None
-    assert editor.usage.tokens.prompt == 55_220, "all of them were paid for"

@@ -50,18 +50,6 @@ def test_each_example_fits_its_schema(route: str, operation: dict[str, Any]) -> 
     assert shown or not route.startswith(("GET /context", "POST /context", "DELETE /context"))
 
 
-def test_each_example_of_a_stream_has_a_context_that_fits() -> None:
-    contexts = validator(schema.SCHEMAS["Context"])
-    for _, operation in operations():
-        media = operation["responses"]["200"]["content"].get("text/event-stream")
-        if media is None:
-            continue
-        frames = [json.loads(line[6:]) for line in media["example"].splitlines() if line.startswith("data: {")]
-        for frame in (found := [frame for frame in frames if "context" in frame]):
-            contexts.validate(frame["context"])
-        assert found
-
-
 def test_the_schema_knows_every_path_of_a_format() -> None:
     paths = {format_.path.decode() for format_ in FORMATS} | {path.decode() for path in COUNTS}
     assert schema.PROXIED.keys() == paths

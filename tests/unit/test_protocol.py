@@ -82,17 +82,6 @@ def test_each_connection_is_closed_when_its_own_time_is_over() -> None:
     assert not idle
 
 
-def test_the_oldest_is_who_has_had_no_request_for_longest() -> None:
-    loop, idle = Loop(), Idle()
-    first, second = connections(loop, 2)
-    idle.join(first, 1.0)
-    idle.join(second, 1.0)
-    idle.prolong(first, 9.0)
-    assert idle.oldest is first
-    idle.join(first, 1.0)
-    assert idle.oldest is second
-
-
 def answering(method: str = "POST", *, keep_alive: bool = True) -> Any:
     """A cycle, and the transport that it writes to."""
     transport: Any = Transport()

@@ -91,10 +91,6 @@ def test_two_tenants_whom_the_provider_answered_make_it_known_to_all() -> None:
     assert providers.of("m", MESSAGES, TENANT).name == "claude"
 
 
-def test_a_model_may_have_a_preset_and_no_window() -> None:
-    assert opened(models=[{"match": "gpt-4o", "preset": "off"}]).default.windows.window_of("gpt-4o").source == "bundled"
-
-
 # What is known
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from app.conversation.messages import Message
 from app.formats.chat_completions.format import read_message
-from app.formats.reader import MOST_NEW, Draft, MessageReader
-from app.formats.registry import FORMATS, mark_of
+from app.formats.reader import Draft, MessageReader
 from app.runtime.bounded import Caches
 from tests.unit.conversations import IDENTITY
 
@@ -42,28 +41,12 @@ def test_of_a_history_that_goes_on_only_what_is_new_is_read() -> None:
     assert counting.decoded == [raw(text) for text in texts]
 
 
-def test_what_was_read_before_the_latest_turn_is_the_beginning_of_others() -> None:
-    """Such as those of several agents who begin alike, or an answer that is asked for anew."""
-    counting = Counting()
-    one = counting.reader.read([raw("a"), raw("b"), raw("c")])
-    other = counting.reader.read([raw("a"), raw("b"), raw("d")])
-    assert one.shorter is other.shorter is not None
-    assert [message.text for message in other] == ["a", "b", "d"]
-
-
 def test_a_history_that_was_edited_in_its_middle_is_another_one() -> None:
     """With as many messages, and the same last one."""
     counting = Counting()
     assert counting.read(["a", "b", "z"]) == ["a", "b", "z"]
     assert counting.read(["a", "c", "z"]) == ["a", "c", "z"]
     assert counting.read(["a", "b", "z", "q"]) == ["a", "b", "z", "q"]
-
-
-def test_a_history_to_which_much_was_added_is_read_message_by_message() -> None:
-    counting, texts = Counting(), [f"{number}" for number in range(2 * MOST_NEW)]
-    counting.read(texts[:1])
-    assert counting.read(texts) == texts
-    assert len(counting.decoded) == len(texts)
 
 
 def test_a_reader_holds_no_more_than_it_may() -> None:
@@ -100,16 +83,6 @@ def test_a_history_goes_with_the_one_that_grew_out_of_it() -> None:
     assert known_of(counting) <= 9
 
 
-def test_a_history_that_is_sent_again_after_it_grew_counts_by_itself() -> None:
-    counting = Counting(cache_bytes=100_000)
-    for number, text in enumerate(MANY):
-        counting.read([text])
-        counting.read([text, f"{number}"])
-        for again in MANY[: number + 1]:
-            counting.read([again])
-    assert known_of(counting) <= 9
-
-
 def test_what_a_message_means_is_digested_with_the_mark_of_its_format() -> None:
     """The first format has none: what it stored before there were others is found again."""
     plain, marked, again = (
@@ -118,7 +91,3 @@ def test_what_a_message_means_is_digested_with_the_mark_of_its_format() -> None:
     assert plain.digest == IDENTITY.digest(b"message", read_message(raw("a"), ()).canonical)
     assert marked.digest == again.digest != plain.digest
     assert [message.text for message in (plain, marked)] == ["a", "a"]
-
-
-def test_no_format_but_the_first_has_no_mark() -> None:
-    assert [mark_of(format_) for format_ in FORMATS] == ["", *(format_.name for format_ in FORMATS[1:])]

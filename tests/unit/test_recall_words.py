@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from msgspec.structs import replace
 
 from app.compaction.recall_index import (
     FEW_PASSAGES,
-    LONGEST_NAME,
     LONGEST_PASSAGE,
-    LONGEST_WORD,
     MOST_NEAR,
     Index,
     language_of,
@@ -20,7 +16,7 @@ from app.compaction.recall_index import (
     text_of,
     tool_called,
 )
-from app.conversation.messages import History, ToolCall
+from app.conversation.messages import ToolCall
 from tests.unit.conversations import message
 
 
@@ -59,11 +55,6 @@ def test_names_of_things_count_whole_and_in_parts(text: str, whole: str, part: s
     found = words(text)
     assert found[0] == whole
     assert part in found
-
-
-def test_of_something_endless_only_the_beginning_counts() -> None:
-    assert words("a1" * LONGEST_NAME) == [("a1" * LONGEST_NAME)[:LONGEST_WORD]]
-    assert words("x" * 1_000, "english") == ["x" * LONGEST_WORD]
 
 
 @pytest.mark.parametrize(
@@ -158,24 +149,6 @@ def test_rare_words_outweigh_common_ones() -> None:
     scores = index.scores({"lamp": 1.0, "room": 1.0, "kestrel": 1.0}, 16)
     assert max(scores, key=lambda number: scores[number]) == 10
     assert index.rarity("never", 16) > index.rarity("kestrel", 16) > index.rarity("lamp", 16)
-
-
-def test_what_was_read_later_changes_nothing_before_it() -> None:
-    texts = ("a kestrel", "a lamp", "the kestrel again")
-    short, long = index_of(*texts), index_of(*texts, *("kestrel lamp",) * 50)
-    assert short.scores({"kestrel": 1.0, "lamp": 0.5}, 3) == long.scores({"kestrel": 1.0, "lamp": 0.5}, 3)
-    assert short.rarity("kestrel", 3) == long.rarity("kestrel", 3)
-    assert long.passages_before(3) == 3
-    assert short.passages_before(9) == 3
-
-
-def test_words_of_a_passage_are_those_it_was_read_by() -> None:
-    said = message("user", "two lamps and two rooms")
-    index = Index("english")
-    index.read([said])
-    assert index.words_of(0, History([said])) == Counter({"two": 2, "lamp": 1, "and": 1, "room": 1})
-    assert index.passages[0].stop == len(said.text)
-    assert len(index) == 1
 
 
 def test_words_that_most_passages_hold_find_nothing() -> None:

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 
 from app.compaction.budget import WIDE_RECALL, Budget
 from app.compaction.chunks import UserWords
-from app.compaction.recall import (
-    AFTER,
-    OPENING,
-    Recollection,
-    hidden_in,
-    quotation_for_last,
-    with_recalled,
-)
+from app.compaction.recall import AFTER, OPENING, Recollection, hidden_in, quotation_for_last, with_recalled
 from app.compaction.verify import problems
 from app.compaction.view import (
     Altered,
@@ -140,21 +133,6 @@ def test_an_answer_that_says_little_is_looked_for_by_the_message_before_it() -> 
     assert "kestrel" not in quoted(recall(asked, summarised(asked, 40))), "it says enough"
 
 
-@pytest.mark.parametrize(
-    ("question", "found"),
-    [
-        ("Yesterday a kestrel crossed our vineyard while my cousins harvested their muscat grapes near Lyon.", False),
-        ("Where did the kestrel nest?", True),
-        ("Did we see a kestrel near a vineyard with Jonas?", True),
-        ("We saw a kestrel near a vineyard with Jonas. You?", False),
-    ],
-)
-def test_who_states_something_needs_more_of_a_match_than_who_asks(question: str, found: bool) -> None:
-    early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
-    asked = talk(*early, question=question)
-    assert bool(quoted(recall(asked, summarised(asked, 40)))) == found
-
-
 def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_first() -> None:
     said, advice = "Our kestrel eats lizards.", "Feed a kestrel mice on day {}, and count what it eats by noon."
     answer = assistant(" ".join(advice.format(n) for n in range(10)))
@@ -188,25 +166,6 @@ def test_the_room_is_wide_where_all_of_a_message_asks_is_matched_well_and_the_vi
     for question, most in ((stating, 2 * room), (half, room)):
         asked = talk(*early, question=question, fillers=300)
         assert room // 4 < notes(recall(asked, summarised(asked, 310)))[0].tokens <= most
-
-
-def test_beyond_the_usual_room_only_what_matches_nearly_as_well_is_quoted() -> None:
-    said = "Our kestrel of the osprey heron lapwing dunlin nests."
-    others = [user(f"A walk {n}, and one kestrel.") for n in range(60)]
-    asked = talk(user(said), *others, question="Which kestrel osprey heron lapwing dunlin?", fillers=300)
-    (note,) = notes(recall(asked, summarised(asked, 310)))
-    assert said in note.text
-    assert note.tokens <= int(0.1 * LIMIT)
-
-
-def test_a_wide_note_stays_only_before_a_turn_that_is_about_as_large() -> None:
-    early = [user(f"The kestrel nests behind chapel {n}.") for n in range(40)]
-    for size, stays in ((250, False), (700, True)):
-        answer = message("assistant", "So it goes.", tokens=size)
-        then = (user("Where does the kestrel nest, behind which chapel?"), answer)
-        asked = talk(*early, then=then, question="Thanks a lot.", fillers=300)
-        view = summarised(asked, 310, history_length=341)
-        assert bool(notes(recall(asked, view))) == stays
 
 
 # How it is quoted

@@ -166,13 +166,6 @@ def test_what_pictures_cost_more_than_was_expected_a_smaller_prompt_does_not_cos
     assert int(0.6 * 3_700) // 4 <= found.target < limit
 
 
-def test_the_output_cap_leaves_room_for_pictures_that_cost_more_than_was_expected() -> None:
-    """The smaller prompt may take 2,850 of the provider's tokens, 0.95 of what a quarter of the window leaves."""
-    told = Overflow("context_window", limit=4_000, prompt=3_126, requested=4_726, names_output=True)
-    found = sure(limits_after(told, limits(4_000, 1_600), Payload(2_294, 0, 1_600, holds_media=True)))
-    assert found.output_cap == 4_000 - 2_850
-
-
 @pytest.mark.parametrize(("instructions", "limit"), [(0, 585), (500, None)])
 def test_pictures_that_cost_more_than_there_is_room_for_can_go(instructions: int, limit: int | None) -> None:
     """Each token that is left costs six; of the least room, too, there is a sixth."""

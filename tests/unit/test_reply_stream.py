@@ -116,14 +116,6 @@ def test_a_stream_that_is_there_goes_down_as_one() -> None:
     assert relayed(HEAD + stream) == ["held", "head 200", b"".join(FRAMES), "end"]
 
 
-def test_a_head_does_not_wait_for_frames_that_are_not_there() -> None:
-    first, *others = map(chunk, FRAMES)
-    assert relayed(HEAD, first, b"".join(others), LAST_CHUNK) == [
-        *("head 200", FRAMES[0], b"".join(FRAMES[1:])),
-        *(b"", "end"),
-    ]
-
-
 def test_of_a_stream_that_is_there_so_many_frames_go_down_at_once() -> None:
     """Others have their turn in between."""
     frame = event(b'{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}],"usage":{}}')

@@ -83,11 +83,6 @@ def test_results_of_every_family_are_read(result: dict[str, Any], texts: tuple[s
     assert message.sealed is (result["type"] == "tool_search_output")
 
 
-def test_a_providers_own_search_for_tools_is_followed_by_what_it_found() -> None:
-    found = talk(USER, {"type": "tool_search_call", "arguments": {}}, {"type": "tool_search_output", "tools": []}, USER)
-    assert found.transcript.cuts == (0, 1, 3)
-
-
 @pytest.mark.parametrize(
     ("item", "name", "texts"),
     [
@@ -176,16 +171,6 @@ def test_a_prompt_of_unknown_size_is_not_typical() -> None:
     assert RESPONSES.read(body(input="a", truncation="disabled", tools=[{"type": "custom"}])).is_typical
 
 
-# A provider's compaction
-
-COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gBBB"}
-
-
-def test_only_the_last_compaction_counts_and_the_word_alone_is_none() -> None:
-    later = {**COMPACTION, "id": "cmp_2"}
-    assert len(talk(COMPACTION, USER, later, USER, {"role": "user", "content": 'a "compaction"'}).transcript) == 2
-
-
 # Rendering
 
 
@@ -235,10 +220,3 @@ def test_parts_that_are_left_empty_go_but_for_the_last() -> None:
     denied = talk({"type": "mcp_approval_response", "approval_request_id": "c", "approve": False, "reason": "no"}, USER)
     left = rendered(denied, Altered(0, ("x", "cut"), 1, "trimmed"))[0]
     assert (left["approve"], left["reason"]) == (False, "cut")
-
-
-# Streams
-
-
-def request(**members: Any) -> Any:
-    return RESPONSES.read(body(input="a", stream=True, **members))

@@ -9,14 +9,12 @@ from app.compaction.prompts import failed_results, quote_chunks, quote_messages
 from app.compaction.trim import alter, prune, results
 from app.compaction.verify import problems, repair
 from app.compaction.view import Altered, Note, Pruned, Verbatim, View, whole
-from app.conversation.messages import Kind, Message, ToolCall, tool_name
+from app.conversation.messages import Kind, Message, ToolCall
 from app.tokens.estimate import unit_tokens
 from app.tokens.rules import rules_for
 from tests.unit.conversations import chunk, conversation, cost, count, message, transcript_of, turns, words
 
 USER, DONE = message("user", "q"), message("assistant", "done")
-BOTH = replace(message("tool", "ra rb"), answers=("a", "b"))
-"""The results of two calls in one message."""
 THOUGHT = replace(message("assistant", tokens=5), sealed=True, bound=True)
 """Signed, and refused without the message after it."""
 
@@ -26,26 +24,6 @@ def sealed(made: Message) -> Message:
 
 
 # Several results
-
-
-def test_several_results_in_one_message_are_one_unit_with_all_their_calls() -> None:
-    history = [USER, message("assistant", calls=["a"]), message("assistant", calls=["b"]), BOTH, USER]
-    assert transcript_of(history).cuts == (0, 1, 4)
-    together = transcript_of([USER, message("assistant", calls=["a", "b"]), BOTH, USER])
-    assert together.cuts == (0, 1, 3)
-    assert together.is_answered(1, 3)
-    assert tool_name(together.messages, 2) == "tool_a"
-
-
-def test_one_result_of_two_does_not_answer_both_calls() -> None:
-    halved = transcript_of([USER, message("assistant", calls=["a", "b"]), message("tool", "ra", answers="a"), USER])
-    assert not halved.is_answered(1, 3)
-
-
-def test_calls_whose_results_stand_in_one_message_are_in_order() -> None:
-    talk = conversation(USER, message("assistant", calls=["a", "b"]), BOTH, USER)
-    assert repair(talk, whole(talk), cost) == whole(talk)
-    assert problems(talk, whole(talk), 1_000) == []
 
 
 def test_a_users_message_may_hold_results_and_a_question() -> None:
@@ -59,19 +37,6 @@ def test_a_users_message_may_hold_results_and_a_question() -> None:
     alone = View((Verbatim(0, 1), Pruned(1, 2), Verbatim(2, 5)), 9)
     assert "tool_pair_split" in problems(talk, alone, 1_000)
     assert prune(talk, whole(talk), 3, 3, cost, stub=False).parts == (Pruned(0, 3), Verbatim(3, 5))
-
-
-def test_a_question_beside_results_is_carried_with_their_calls_and_what_the_turn_began_with() -> None:
-    asking = replace(message("user", "r and so"), answers=("a",))
-    caller, result = message("assistant", calls=["b"]), message("tool", "rb", answers="b")
-    split = transcript_of([USER, message("assistant", calls=["a"]), asking, caller, result, DONE])
-    assert split.cuts == (0, 1, 3, 5)
-    assert split.carried(0, 3, 3) == (0, 1, 2)
-    assert split.carried_tokens(0, 3, 3) == split.tokens(0, 3)
-    assert split.carried(0, 3, 6) == ()
-    plain = transcript_of([USER, caller, result, DONE])
-    assert plain.carried(0, 1, 1) == (0,)
-    assert plain.carried_tokens(0, 1, 1) == 1
 
 
 # Calls that the provider answers itself

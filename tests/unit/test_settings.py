@@ -183,15 +183,6 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, m
     assert (server.port, server.host, server.drain_seconds) == (4, "b", 3)
 
 
-def test_a_file_that_changes_one_setting_keeps_its_neighbours_defaults(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_settings("compaction: {trigger: {token_ratio: 0.6}}", tmp_path, monkeypatch)
-    compaction = load().compaction
-    assert compaction.trigger.token_ratio == 0.6
-    assert compaction.model_copy(update={"trigger": Settings().compaction.trigger}) == Settings().compaction
-
-
 def test_plain_database_url_is_honoured_and_steno_storage_url_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "memory")
     assert load().storage.address == "memory"

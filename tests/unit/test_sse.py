@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.formats.answers import ContextMembers
 from app.formats.chat_completions.answers import CompactionEvents, CompletionEditor
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
+from app.formats.sse import FrameSplitter, data_of, first_end, frames_in, last_end
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
@@ -108,34 +108,6 @@ def test_lines_may_end_in_both_ways_properties(lines: list[tuple[bytes, bytes]],
             told += said
     assert passed_on + splitter.flush() == stream
     assert told == events(stream)
-
-
-def test_what_follows_a_part_of_a_long_frame_ends_it_only_where_it_is_empty() -> None:
-    splitter = FrameSplitter()
-    assert len(splitter.together(b"data: " + b"a" * LONGEST_FRAME)) > LONGEST_FRAME
-    assert splitter.together(b"\n") == b""
-    assert splitter.overran
-    assert splitter.together(b"\r\n") == b"\n\r\n"
-    assert not splitter.overran
-
-
-def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> None:
-    editor = editor_of()
-    chunk = event(b'{"choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}],"usage":null}')
-    assert editor.quiet(chunk, 0) == 0
-    editor.edit(chunk)
-    many = chunk * 100
-    assert editor.quiet(many, 0) == len(many)
-    assert editor.has_content
-    for notable in (
-        b'{"usage":{"prompt_tokens":1}}',
-        b'{"choices":[{"finish_reason":"stop"}]}',
-        b"[DONE]",
-        b'{"error":1}',
-    ):
-        assert editor.quiet(many + event(notable) + chunk, 0) == len(many)
-    assert begun(sent=OURS).quiet(many, 0) == 0
-    assert begun(hides_usage=True).quiet(many, 0) == 0
 
 
 def begun(**options: Any) -> CompletionEditor:

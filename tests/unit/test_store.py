@@ -48,15 +48,6 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
     ]
 
 
-async def test_nothing_is_written_before_the_database_is_ready() -> None:
-    store = Store("memory")
-    with pytest.raises(StoreUnavailable, match="not started"):
-        await store.flush()
-    await store.start()
-    await store.flush()
-    await store.close()
-
-
 async def test_a_request_is_stored_after_more_erasures_than_are_remembered_and_none_that_they_overtook(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

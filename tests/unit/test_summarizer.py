@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.plan import Plan, Span, SummaryOptions, is_shown, longest_within, quoted_tokens, released_by
+from app.compaction.plan import Plan, Span, SummaryOptions, is_shown, longest_within, released_by
 from app.compaction.planning_state import Path, Strategy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
-from app.conversation.messages import Message
 from app.conversation.reasons import joined
 from tests.unit.conversations import (
     SETTINGS,
@@ -99,17 +98,6 @@ def test_a_part_that_failed_is_the_only_one_that_the_next_attempt_asks_for(faile
     assert compaction.is_whole
     path = widest_path(TALK, [*stored, *compaction.made])
     assert [each.first_index for each in path.chunks] == [0, 4, 8, 12]
-
-
-def test_a_part_of_a_few_words_does_not_keep_the_others_from_use() -> None:
-    plan = of_parts(TALK, ())
-    little, rest = Span(0, 1), Span(1, plan.spans[-1].stop)
-    several, alone = replace(plan, spans=(little, rest)), replace(plan, spans=(little,))
-    size = round(0.9 * quoted_tokens(TALK.transcript, 0, 1))
-    _, compaction = play(ChunkBuilder(TALK, "conv", several, budget(**ROOMY), SEVERAL, count), notes(size), notes())
-    assert compaction.is_whole
-    _, compaction = play(ChunkBuilder(TALK, "conv", alone, budget(**ROOMY), SEVERAL, count), *[notes(size)] * 2)
-    assert joined(compaction.why) == "summary_not_smaller"
 
 
 def test_what_was_made_behind_a_failure_is_taken_after_the_history_grew() -> None:
@@ -293,16 +281,6 @@ def test_what_a_turn_that_ends_with_the_chunks_was_asked_is_released() -> None:
     assert released_by(agent.transcript, [chunk(agent, 0, 5, carried=(0,))]) == []
 
 
-def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_up() -> None:
-    ranges = ((0, 2), (2, 4), (4, 6))
-    large = tuple(chunk(TALK, *each, tokens=10, carried=(0,)) for each in ranges)
-    small = tuple(chunk(TALK, *each, tokens=10) for each in ranges)
-    _, compaction = play(flow(stored=large, settings=APART, fold=120), notes(), notes(20))
-    assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, ())]
-    _, compaction = play(flow(stored=small, fold=120), notes())
-    assert [made.level for made in compaction.made] == [0]
-
-
 def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
     """Each part carries the instructions among its own messages."""
     told = [message("developer", "be brief"), message("assistant", "w " * 40)]
@@ -318,34 +296,9 @@ def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
     ]
 
 
-def test_a_fold_stands_for_no_more_than_another_summary() -> None:
-    """Many notes become several folds, or what each of them said would be a tenth of a tenth."""
-    talk = conversation(*turns(14, size=40), QUESTION)
-    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
-    _, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
-    assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
-        (0, 18, 21),
-        (1, 0, 7),
-        (1, 8, 15),
-    ]
-    assert [made.continued for made in compaction.made if made.level] == [True, True]  # One chunk is left over.
-
-
 # A summary of everything before the tail
 
 ROLLING = replace(SETTINGS, strategy="rolling")
-
-
-def holds(text: str, *messages: Message) -> list[bool]:
-    return [message.text in text for message in messages]
-
-
-def test_a_user_message_that_the_last_summary_carried_is_read_once_its_turn_is_over() -> None:
-    stored = chunk(TALK, 0, 8, carried=(6,))
-    effects, compaction = play(flow(stored=(stored,), settings=ROLLING), notes())
-    [request] = requests(effects)
-    assert holds(request.transcript, *TALK.transcript.messages[5:9]) == [False, True, False, True]
-    assert compaction.made[0].carried == ()
 
 
 # Failed results

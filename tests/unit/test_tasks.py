@@ -37,17 +37,6 @@ class Bench:
                 await asyncio.sleep(0.001)
 
 
-async def test_the_loop_goes_on_while_work_is_done() -> None:
-    """The work ends only because the loop lets it go."""
-    work, bench = WorkerThreads(), Bench()
-    doing = asyncio.ensure_future(work.do("a", bench.piece("one")))
-    await bench.until_begun(1)
-    bench.gate.set()
-    assert await doing == "one"
-    assert await work.do("a", get_ident) != get_ident()
-    await work.stop()
-
-
 async def test_a_tenant_with_much_work_leaves_threads_to_others_and_takes_turns_with_them() -> None:
     work, bench = WorkerThreads(threads=3, at_once=2), Bench()
     many = [asyncio.ensure_future(work.do("a", bench.piece("a"))) for _ in range(20)]
@@ -81,17 +70,6 @@ async def test_what_is_cancelled_before_it_begins_is_not_done_and_what_has_begun
     gc.collect()  # The error of a cancelled caller holds its frame.
     assert not work._of_tenants
     assert not work._running
-    await work.stop()
-
-
-async def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
-    work = WorkerThreads()
-
-    def fail() -> None:
-        raise ValueError("odd")
-
-    with pytest.raises(ValueError, match="odd"):
-        await work.do("a", fail)
     await work.stop()
 
 

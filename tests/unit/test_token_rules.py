@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from app.conversation.messages import Kind, Media, Message, ToolCall
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.messages import format as messages_format
 from app.formats.messages.format import MESSAGES
 from app.formats.responses import format as responses_format
@@ -147,12 +146,6 @@ def test_what_has_a_template_of_its_own_counts_alike_in_every_format(model: str)
     assert replace(items(model), drops_reasoning=False) == blocks(model) == rules_for(model)
 
 
-def test_codex_s_own_small_model_is_an_o4_mini() -> None:
-    assert items("codex-mini-latest") == items("o4-mini")
-    assert items("gpt-5.1-codex-max") == items("gpt-5.1")
-    assert items("openai/ft:gpt-4o:org::id") == items("gpt-4o")
-
-
 # Claude, block by block
 
 
@@ -235,12 +228,6 @@ def test_a_tool_with_a_schema_without_an_end_is_counted_without_it() -> None:
 # Both
 
 
-def test_the_older_format_counts_by_the_models_rules_alone() -> None:
-    for model in ("gpt-4o", "gpt-5", "claude-opus-5", "grok-4"):
-        assert CHAT_COMPLETIONS.token_rules(model) == rules_for(model)
-        assert not CHAT_COMPLETIONS.token_rules(model).variant
-
-
 @pytest.mark.parametrize(("model", "ratio"), [("claude-sonnet-4-6", 1.12), ("claude-opus-4-7", 1.40), ("claude", 1.40)])
 def test_where_the_estimate_holds_the_fixed_parts_a_prior_is_a_ratio_alone(model: str, ratio: float) -> None:
     for tools in (False, True):
@@ -282,15 +269,6 @@ FAMILIES: list[tuple[CountingRules, str]] = [
 @pytest.mark.parametrize(("rules", "model"), [(rules, model) for rules, each in FAMILIES for model in each.split()])
 def test_a_models_family_is_found_behind_routers_dates_and_fine_tunes(rules: CountingRules, model: str) -> None:
     assert rules_for(model) == rules
-
-
-def test_a_model_without_a_name_counts_like_gpt_4o() -> None:
-    assert rules_for("") == GPT_4O
-
-
-def test_only_old_models_use_the_old_encoding() -> None:
-    assert GPT_4.encoding == "cl100k_base"
-    assert {rules.encoding for rules in (GPT_4O, O_SERIES, GPT_5)} == {"o200k_base"}
 
 
 @pytest.mark.parametrize(
@@ -351,10 +329,6 @@ def test_tiles_are_counted_after_scaling_down(width: int, height: int, tiles: in
 def test_patches_are_counted_after_scaling_to_at_most_1536(width: int, height: int, patches: int) -> None:
     assert media_tokens(picture(width, height), PATCHES) == patches * 162 // 100 + 2
     assert media_tokens(picture(width, height, "low"), PATCHES) == media_tokens(picture(width, height), PATCHES)
-
-
-def test_a_line_cannot_be_scaled_to_less_than_a_row_of_patches() -> None:
-    assert media_tokens(picture(100_000, 1), Patches(100, 0, Fit(1_536, 200_000))) == 1_536
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,6 @@ def test_no_text_makes_counting_fail(text: str) -> None:
 
 
 @needs_tables
-def test_special_tokens_in_a_text_count_as_text() -> None:
-    assert Tokenizer(FETCHED).counter("o200k_base")("<|endoftext|>") > 1
-
-
-@needs_tables
 def test_long_texts_are_counted_in_slices_with_hardly_an_error() -> None:
     counter = Tokenizer(FETCHED).counter("o200k_base")
     table = counter._load()

@@ -153,10 +153,6 @@ def test_the_task_gives_way_where_there_is_no_room_for_it_beside_the_newest_word
     assert isinstance(decision.view.parts[0], left)
 
 
-def test_a_turn_of_which_the_user_said_only_the_beginning_has_nothing_to_give_way() -> None:
-    assert agents(6).giving_way == ()
-
-
 USER, DONE = message("user", "q"), message("assistant", "done")
 
 
@@ -218,11 +214,6 @@ def test_a_result_answers(said: list[Message], pairs: dict[int, tuple[int, int] 
         for index, call in pairs.items():
             distance = call and Caller(index - call[0], call[1])
             assert history[len(begins) + index].callers[0] == distance
-
-
-def test_each_result_of_a_message_has_its_own_call() -> None:
-    history = History([calls("a", "b"), replace(result(), answers=("b", "x", "a"))])
-    assert history[1].callers == (Caller(1, 1), None, Caller(1, 0))
 
 
 MESSAGES = st.one_of(

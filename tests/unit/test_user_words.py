@@ -18,9 +18,7 @@ from app.compaction.verify import problems
 from app.compaction.view import Conversation, Note, Pruned, View
 from app.conversation.messages import Message
 from app.conversation.quoting import fence_of
-from tests.unit.conversations import budget, case, conversation, cost, count, message, sure, turns, words
-
-LONG = 10_000
+from tests.unit.conversations import budget, case, conversation, count, message, sure, turns, words
 
 
 def said(*texts: str, first: int = 1) -> list[UserWords]:
@@ -86,14 +84,6 @@ def test_sentences(text: str, sentences: list[str]) -> None:
     assert all(sentence in cut for sentence in sentences)
 
 
-def test_sentences_of_rank_may_take_more_room_than_talk() -> None:
-    talk = [f"That makes sense, {words(6, 'indeed')} {n}." for n in range(3)]
-    entries = said("Hi.", *talk, *(f"Never use number {n}." for n in range(6)))
-    narrow, wide = kept(entries, 20), kept(entries, 20, 60)
-    assert len(wide) > len(narrow)
-    assert not {*talk} & {*wide}
-
-
 # Folds
 
 SENTENCES = st.lists(
@@ -125,11 +115,6 @@ def test_what_ranks_high_survives_any_number_of_folds() -> None:
         talk = UserWords(turn, f"That is good to know, {words(10, 'indeed')} {turn}.")
         entries = [*fitting_words([*entries, talk], 40, 40, count)]
     assert rule in [entry.text for entry in entries]
-
-
-def test_words_of_the_previous_release_come_first_and_have_no_turn() -> None:
-    old = UserWords(None, "Never push.")
-    assert fitting_words([old, *said("Hi.")], LONG, 0, count)[0] == old
 
 
 def test_a_list_that_is_too_long_to_stay_whole_is_read_by_its_sentences() -> None:
@@ -193,16 +178,6 @@ def test_where_a_request_has_no_room_for_them_it_is_sent_without() -> None:
         assert view.tokens > least or NEVER not in quoted(view)
     assert sent(asked(talk, limit=least)) == sent(case(talk, limits=budget(least), policy=NO_SUMMARIES))
     assert NEVER in quoted(sent(asked(talk, limit=least + 90)))
-
-
-def test_what_an_estimate_makes_too_large_is_sent_without() -> None:
-    """A text may take more tokens than its lines."""
-
-    def dear(said: Message) -> int:
-        return cost(said) * (1_000 if NEVER in said.text else 1)
-
-    talk = conversation(*saying(NEVER))
-    assert NEVER not in quoted(sent(replace(asked(talk), cost=dear)))
 
 
 def test_room_is_kept_for_them_however_full_the_payload_is() -> None:

@@ -82,10 +82,6 @@ def test_a_view_has_the_fault_of(parts: tuple[Part, ...], fault: Code | None) ->
     assert found(*parts) == ([fault] if fault else [])
 
 
-def test_a_payload_over_the_limit_is_found() -> None:
-    assert found(Verbatim(0, 8), tokens=101) == ["over_the_limit"]
-
-
 R, Q = message("tool", "r", answers="a"), message("user", "q")
 HISTORIES: dict[str, tuple[list[Message], list[Code]]] = {
     "one in order": ([*turns(2), Q], []),
@@ -139,16 +135,6 @@ def test_a_result_never_stands_before_its_call() -> None:
     talk = conversation(message("assistant", calls=["a"]), R, Q)
     view = View((Summary(chunk(talk, 0, 2)), Pinned(1, 2), Pinned(0, 1), Verbatim(2, 3)), 10)
     assert problems(talk, view, 100) == ["result_apart"]
-
-
-def test_results_of_parallel_calls_follow_one_another_in_any_order() -> None:
-    calls = message("assistant", calls=["a", "b"])
-    one, other = message("tool", "1", answers="a"), message("tool", "2", answers="b")
-    for results in ((one, other), (other, one), (one, one, other)):
-        talk = conversation(calls, *results, message("user", "q"))
-        assert problems(talk, whole(talk), 100) == []
-        rest = Verbatim(2, len(talk.transcript))
-        assert problems(talk, View((Verbatim(0, 2), OWN, rest), 10), 100) == ["result_apart"]
 
 
 def test_a_result_without_an_id_follows_its_call_at_once() -> None:

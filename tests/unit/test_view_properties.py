@@ -17,15 +17,7 @@ from app.compaction.chunk_builder import EDITED, ChunkBuilder, addressed, correc
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.planning_state import Path, build_view, paths
 from app.compaction.verify import problems
-from app.compaction.view import (
-    Carried,
-    Conversation,
-    Summary,
-    Verbatim,
-    View,
-    turn_digests,
-    whole,
-)
+from app.compaction.view import Carried, Conversation, Summary, Verbatim, View, turn_digests, whole
 from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,
@@ -194,11 +186,16 @@ def histories() -> st.SearchStrategy[list[list[Message]]]:
     return st.one_of(*map(histories_of, TURNS.values()))
 
 
+def place(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
+    return chunk.series, chunk.level, chunk.from_digest, chunk.through_digest
+
+
 @dataclass
 class Shelf:
-    """A store of chunks, and what was sent so far."""
+    """A store of chunks with one for each range, and what was sent so far."""
 
     chunks: list[SummaryChunk] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
     compactions: int = 0
 
     def view(self, talk: Conversation, budget: Budget = BUDGET) -> View:
@@ -207,10 +204,28 @@ class Shelf:
         if found is None and (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
             _, compaction = play(ChunkBuilder(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
             assert compaction.is_whole
-            self.chunks += compaction.made
+            taken = {*map(place, self.chunks)}
+            self.chunks += [made for made in compaction.made if place(made) not in taken]
+            self.gone -= {made.id for made in compaction.made}  # A model wrote the same text again.
             self.compactions += 1
             found = least_view(talk, self.chunks, budget.trigger)
         return found or build_view(talk, widest_path(talk, self.chunks))
+
+    def correct(self, random: Random) -> None:
+        if self.chunks:
+            old = random.choice(self.chunks)
+            self.delete([old])
+            text = words(random.randint(5, 60), f"edit{len(self.gone)}")
+            self.chunks.append(corrected(old, "c", count, text))
+
+    def delete(self, chunks: Iterable[SummaryChunk]) -> None:
+        """Together with the folds that were made of them."""
+        gone = {chunk.id for chunk in chunks}
+        for stored in sorted(self.chunks, key=lambda each: each.level):
+            if not gone.isdisjoint(stored.children):
+                gone.add(stored.id)
+        self.gone |= gone
+        self.chunks = [chunk for chunk in self.chunks if chunk.id not in gone]
 
 
 @dataclass
@@ -279,14 +294,6 @@ def test_chunks_that_are_looked_up_between_units_only_are_all_that_a_view_may_us
         ends = frozenset(talk.cut_digests)
         found = [chunk for chunk in shelf.chunks if {chunk.from_digest, chunk.through_digest} <= ends]
         assert paths(talk, found) == paths(talk, shelf.chunks)
-
-
-@given(histories())
-def test_a_larger_window_gets_the_whole_history_back(history: list[list[Message]]) -> None:
-    shelf = Shelf()
-    for talk in requests(history):
-        shelf.view(talk)
-        assert least_view(talk, shelf.chunks, Trigger(10**9)) == whole(talk)
 
 
 @given(histories())
@@ -362,47 +369,6 @@ def _payload(talk: Conversation, view: View) -> list[bytes]:
 # Properties: summaries are corrected, deleted and made again between requests
 
 
-@dataclass
-class Chunks:
-    """A store of chunks, with one for each range."""
-
-    random: Random
-    stored: dict[object, SummaryChunk] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-
-    def view(self, talk: Conversation) -> View:
-        found = least_view(talk, self.stored.values(), BUDGET.trigger)
-        if found is None and (plan := plan_compaction(talk, self.stored.values(), BUDGET, IN_PARTS, "s")) is not None:
-            _, compaction = play(ChunkBuilder(talk, "c", plan, BUDGET, IN_PARTS, count), *[notes()] * 100)
-            for chunk in compaction.made:
-                self.stored.setdefault(place(chunk), chunk)
-                self.gone.discard(chunk.id)  # A model wrote the same text again.
-            found = least_view(talk, self.stored.values(), BUDGET.trigger)
-        return found or build_view(talk, widest_path(talk, self.stored.values()))
-
-    def correct(self) -> None:
-        if self.stored:
-            old = self.random.choice(list(self.stored.values()))
-            text = words(self.random.randint(5, 60), f"edit{len(self.gone)}")
-            self.delete([old])
-            self.stored[place(old)] = corrected(old, "c", count, text)
-
-    def delete_any(self) -> None:
-        self.delete(self.random.choices(list(self.stored.values()), k=1) if self.stored else [])
-
-    def delete(self, chunks: Iterable[SummaryChunk]) -> None:
-        gone = {chunk.id for chunk in chunks}
-        for stored in sorted(self.stored.values(), key=lambda each: each.level):
-            if not gone.isdisjoint(stored.children):
-                gone.add(stored.id)
-        self.gone |= gone
-        self.stored = {key: chunk for key, chunk in self.stored.items() if chunk.id not in gone}
-
-
-def place(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
-    return chunk.series, chunk.level, chunk.from_digest, chunk.through_digest
-
-
 OFTEN = 0.2
 FEWER = settings(max_examples=max(10, settings().max_examples // 2))
 """Most of the time goes into compactions."""
@@ -414,14 +380,14 @@ RANDOMS = st.randoms(use_true_random=False)
 def test_every_view_is_whole_and_uses_nothing_that_was_corrected_or_deleted(
     history: list[list[Message]], random: Random
 ) -> None:
-    chunks = Chunks(random)
+    shelf = Shelf()
     for talk in requests(history):
-        view = chunks.view(talk)
+        view = shelf.view(talk)
         assert [fault for fault in problems(talk, view, BUDGET.limit) if fault != "over_the_limit"] == []
-        assert chunks.gone.isdisjoint(chunk.id for chunk in view.chunks)
+        assert shelf.gone.isdisjoint(chunk.id for chunk in view.chunks)
         if random.random() < OFTEN:
-            for act in random.choices([chunks.correct, chunks.delete_any], k=2):
-                act()
+            shelf.correct(random)
+            shelf.delete(random.sample(shelf.chunks, min(len(shelf.chunks), random.randint(0, 1))))
 
 
 @FEWER
@@ -429,11 +395,11 @@ def test_every_view_is_whole_and_uses_nothing_that_was_corrected_or_deleted(
 def test_a_correction_changes_the_payload_where_its_summary_stands_and_nowhere_else(
     history: list[list[Message]], random: Random
 ) -> None:
-    chunks = Chunks(random)
+    shelf = Shelf()
     for talk in requests(history):
-        before = chunks.view(talk)
-        chunks.correct()
-        after = least_view(talk, chunks.stored.values(), BUDGET.trigger)
+        before = shelf.view(talk)
+        shelf.correct(random)
+        after = least_view(talk, shelf.chunks, BUDGET.trigger)
         if after is None or [place(chunk) for chunk in after.chunks] != [place(chunk) for chunk in before.chunks]:
             continue  # The new text is larger or smaller, and another coverage suffices.
         changed = [one == other for one, other in zip(before.parts, after.parts, strict=True)]
@@ -442,26 +408,6 @@ def test_a_correction_changes_the_payload_where_its_summary_stands_and_nowhere_e
             at = changed.index(False)
             assert isinstance(before.parts[at], Summary)
             assert _payload(talk, before)[: len(talk.instructions)] == _payload(talk, after)[: len(talk.instructions)]
-
-
-@FEWER
-@given(histories(), RANDOMS, st.integers(0, 30))
-def test_no_other_history_sees_a_correction_of_a_summary_that_is_not_its_own(
-    history: list[list[Message]], random: Random, at: int
-) -> None:
-    """A history that differs from a message on has no summary that stands for it."""
-    chunks, sent = Chunks(random), requests(history)
-    for talk in sent:
-        chunks.view(talk)
-    original = sent[-1].transcript.messages
-    at = min(at, len(original) - 1)
-    other = [*original[:at], message(original[at].role, words(9, "another")), *original[at + 1 :]]
-    branch = conversation(message("system", "the rules"), *other)
-    before = least_view(branch, chunks.stored.values(), BUDGET.trigger)
-    theirs = [chunk for chunk in chunks.stored.values() if chunk.last_index >= at]
-    chunks.delete(theirs)
-    chunks.stored |= {place(chunk): corrected(chunk, "c", count, "another text") for chunk in theirs}
-    assert least_view(branch, chunks.stored.values(), BUDGET.trigger) == before
 
 
 # Correction of a chunk
