@@ -15,13 +15,12 @@ import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
 import structlog
-from msgspec import Struct
 from sqlalchemy import (
     Column,
     Connection,
@@ -70,17 +69,6 @@ _SECRET = "secret"  # noqa: S105 - the name of a row
 # The key of this advisory lock has two numbers, and the keys of the leases' locks have one, so they differ.
 _LOCK = (0x57E0, 0x0001)
 _FILE_LOCK_POLL_SECONDS = 0.05
-
-
-class Upgrade(Struct):
-    """Options of an upgrade from release 0.1, and its results: numbers of decrypted and exported rows."""
-
-    keys: Sequence[bytes] = ()
-    """Keys that decrypt the texts of release 0.1."""
-    export: Path | None = None
-    """File for rows that this release does not use. None: raise DatabaseUnusable if there are such rows."""
-    decrypted: int = 0
-    exported: int = 0
 
 
 def scripts() -> Path:
@@ -134,9 +122,10 @@ async def is_newest(database: Database) -> bool:
         return False
 
 
-async def upgrade(database: Database, options: Upgrade | None = None, secret_digest: bytes | None = None) -> str | None:
+async def upgrade(database: Database, export: Path | None = None, secret_digest: bytes | None = None) -> str | None:
     """Migrate, and return the old revision. In an empty database, create the tables, store the digest, and return None.
 
+    Write the rows of release 0.1 that this release does not use to the file `export`. Without a file, refuse them.
     Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
@@ -150,7 +139,7 @@ async def upgrade(database: Database, options: Upgrade | None = None, secret_dig
                 if secret_digest is not None:
                     await keep_digest(connection, secret_digest)
             else:
-                await connection.run_sync(_migrate, before, options or Upgrade())
+                await connection.run_sync(_migrate, before, export)
         except DATABASE_ERRORS as error:
             if is_unreachable(error):
                 raise
@@ -169,14 +158,14 @@ def _create(connection: Connection) -> None:
     connection.execute(insert(version).values(version_num=NEWEST))
 
 
-def _migrate(connection: Connection, before: str, options: Upgrade) -> None:
+def _migrate(connection: Connection, before: str, export: Path | None) -> None:
     from alembic import command  # noqa: PLC0415 - slow to import and needed once
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", str(scripts()))
-    config.attributes |= {"connection": connection, "upgrade": options}
+    config.attributes |= {"connection": connection, "export": export}
     try:
         command.upgrade(config, "head")
     except CommandError as error:

@@ -11,6 +11,7 @@ import random
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
@@ -202,8 +203,8 @@ class Store:
             log.warning("database away", reason=reason, remedy=REMEDY)
         self._not_ready = reason
 
-    async def migrate(self, options: schema.Upgrade | None = None) -> tuple[str | None, str]:
-        """Migrate, and return the revisions before (None: the database was empty) and after.
+    async def migrate(self, export: Path | None = None) -> tuple[str | None, str]:
+        """Migrate (see `schema.upgrade`), and return the revisions before (None: the database was empty) and after.
 
         Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
         """
@@ -211,7 +212,7 @@ class Store:
             schema.close_to_others(self.database)
             await self._refuse_another_secret()
             return schema.NEWEST, schema.NEWEST
-        before = await schema.upgrade(self.database, options, self._secret_digest)
+        before = await schema.upgrade(self.database, export, self._secret_digest)
         return before, schema.NEWEST
 
     async def bind_secret(self) -> bool:

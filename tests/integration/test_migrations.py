@@ -30,7 +30,6 @@ from app.store import DatabaseUnusable, schema
 from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation
 from app.store.engine import Database
-from app.store.schema import Upgrade
 from app.store.tables import metadata
 from tests.databases import database_on
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
@@ -55,10 +54,10 @@ def read(connection: Connection, name: str) -> list[dict[str, Any]]:
 async def test_rows_of_release_0_1_survive(shared_url: str, tmp_path: Path) -> None:
     """But for replaced summaries and leases that are over; keys, links and acts of operators are exported."""
     await make_release_0_1(shared_url, rows=True)
-    database, options = Database(shared_url), Upgrade(export=tmp_path / "exports" / "rows.jsonl")
+    database, export = Database(shared_url), tmp_path / "exports" / "rows.jsonl"
     async with database.reading() as connection:
         before = {name: await connection.run_sync(read, name) for name in ROWS}
-    await schema.upgrade(database, options)
+    await schema.upgrade(database, export)
     before["summary_chunks"] = [row for row in before["summary_chunks"] if row["deactivated_at"] is None]
     assert {row["expires_at"] < 0 for row in before.pop("leases")} == {True}
     assert len(before["summary_chunks"]) == len(ROWS["summary_chunks"]) - 1
@@ -69,9 +68,8 @@ async def test_rows_of_release_0_1_survive(shared_url: str, tmp_path: Path) -> N
             after = await connection.run_sync(read, name)
             assert [{key: row[key] for key in kept} for row in after] == rows
     await database.close()
-    exported = [json.loads(line) for line in (tmp_path / "exports" / "rows.jsonl").read_text().splitlines()]
+    exported = [json.loads(line) for line in export.read_text().splitlines()]
     assert [row["table"] for row in exported] == ["client_keys", "tenant_links", "operator_acts"]
-    assert options.exported == 3
     assert exported[0] | {"table": None} == before["client_keys"][0] | {"table": None}
 
 
@@ -82,9 +80,26 @@ async def test_rows_to_export_need_a_file(shared_url: str, tmp_path: Path) -> No
     database = Database(shared_url)
     for export in (None, tmp_path / "file" / "rows.jsonl", tmp_path):
         with pytest.raises(DatabaseUnusable, match=r"drops 3 rows \(keys, links.*`steno migrate`"):
-            await schema.upgrade(database, Upgrade(export=export))
+            await schema.upgrade(database, export)
     async with database.reading() as connection:
         assert await schema.current(connection) == "0029"
+    await database.close()
+
+
+async def test_encrypted_texts_are_refused_with_the_command_that_decrypts_them(shared_url: str, tmp_path: Path) -> None:
+    """And nothing is changed."""
+    await make_release_0_1(shared_url, rows=True)
+    database = Database(shared_url)
+    for table, column in (("messages", "sent"), ("summary_chunks", "text")):
+        async with database.writing() as connection:
+            await connection.execute(text(f"UPDATE {table} SET {column} = 'sealed:1:0a1b2c3d:AAAA'"))  # noqa: S608 - constants
+        with pytest.raises(DatabaseUnusable, match=r"encrypted.*`steno migrate --decrypt NAME` of commit \w{8} once"):
+            await schema.upgrade(database, tmp_path / "rows.jsonl")
+        async with database.writing() as connection:
+            await connection.execute(text(f"UPDATE {table} SET {column} = 'plain'"))  # noqa: S608 - constants
+    async with database.reading() as connection:
+        assert await schema.current(connection) == "0029"
+    assert not (tmp_path / "rows.jsonl").exists()
     await database.close()
 
 
@@ -105,10 +120,10 @@ async def test_a_migration_that_is_interrupted_changes_nothing(
     with monkeypatch.context() as patched:
         patched.setattr("alembic.command.upgrade", fail_at_the_end)
         with pytest.raises(DatabaseUnusable, match="the end"):
-            await schema.upgrade(database, Upgrade(export=tmp_path / "rows.jsonl"))
+            await schema.upgrade(database, tmp_path / "rows.jsonl")
     async with database.reading() as connection:
         assert {name: await connection.run_sync(read, name) for name in ROWS} == before
-    assert await schema.upgrade(database, Upgrade(export=tmp_path / "rows.jsonl")) == "0029"
+    assert await schema.upgrade(database, tmp_path / "rows.jsonl") == "0029"
     await database.close()
 
 
@@ -161,7 +176,7 @@ async def test_usage_records_in_partitions_become_one_table(postgres_url: str, t
             await connection.execute(text(statement))
         table = await connection.run_sync(lambda sync: Table("usage_records", MetaData(), autoload_with=sync))
         await connection.execute(insert(table), [row for row in before if row["id"] >= ids[2]])
-    await schema.upgrade(database, Upgrade(export=tmp_path / "rows.jsonl"))
+    await schema.upgrade(database, tmp_path / "rows.jsonl")
     async with database.reading() as connection:
         assert await connection.run_sync(read, "usage_records") == before
         tables = (await connection.scalars(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))).all()
