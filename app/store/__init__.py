@@ -20,8 +20,6 @@ from app.store.leases import Claim, Lease
 from app.store.store import CompactionStore, Store
 from app.store.tables import Page, Paging
 from app.store.usage import (
-    Grouping,
-    PeriodUsage,
     StoredUsage,
     UsagePage,
     UsageRecord,
