@@ -107,7 +107,7 @@ async def list_conversations(
     wanted = Wanted(text=q.strip(), status=status or None, model=model or None)
     asked = {"q": wanted.text, "status": status, "model": model}  # Values of the form, for the link to the next page.
     try:
-        found = await visit.find(search_conversations, wanted, limit=PER_PAGE, after=after)
+        found = await visit.find(search_conversations, wanted, Paging(PER_PAGE, after, "desc"))
     except UnknownCursor:
         return redirected(address(HERE, **asked))
     return visit.page(

@@ -473,7 +473,7 @@ class Store:
         return self.writes.is_erased(tenant, conversation_id, epoch)
 
     async def is_stored(self, tenant: str, conversation_id: str) -> bool:
-        return await self.rest(conversations.latest_request_at, tenant, conversation_id) is not None
+        return await self.rest(conversations.find_conversation, tenant, conversation_id) is not None
 
     async def history(self, tenant: str, conversation_id: str) -> StoredHistory | None:
         """Return the history of the conversation's latest request; None if there is none. Flush the queued history

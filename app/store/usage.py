@@ -84,12 +84,6 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
     """Estimated cost of the client's unchanged request, minus `cost`; None if one of the costs is unknown. For a
     summary: `-cost`."""
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether Steno shortened a request that exceeded the window's limit, and the provider answered it."""
-        decided = self.decided
-        return self.saved > 0 and decided is not None and (self.estimated or 0) > decided.limit
-
 
 class StoredUsage(Struct, frozen=True):
     record: UsageRecord
@@ -97,10 +91,7 @@ class StoredUsage(Struct, frozen=True):
 
 
 class UsageSum(Struct, frozen=True):
-    """Sums over calls: counts, tokens and costs. Values that the provider did not report count as 0.
-
-    `too_large` counts the calls with `UsageRecord.is_too_large`.
-    """
+    """Sums over calls: counts, tokens and costs. Values that the provider did not report count as 0."""
 
     calls: int = 0
     failed: int = 0
@@ -126,6 +117,7 @@ class UsageSum(Struct, frozen=True):
     reasoning: int = 0
     saved: int = 0
     too_large: int = 0
+    """Calls whose request exceeded the window's limit before Steno shortened it."""
     too_large_tokens: int = 0
     """Estimated tokens of the `too_large` requests, as the client sent them."""
     cost: float = 0.0
@@ -163,7 +155,7 @@ class UsagePage(Struct, frozen=True):
 
 
 class UsageGroup(Struct, frozen=True):
-    key: str | datetime
+    key: Any
     """Model, or beginning of an hour or a day in UTC."""
     sums: UsageSums
 
@@ -189,7 +181,7 @@ async def read_records(connection: AsyncConnection, tenant: str, conversation_id
     """Return a page of the conversation's records, with the sums over all its records. The page of an unknown
     conversation is empty. Raises UnknownCursor."""
     own = owned(usage_records, tenant, conversation_id=conversation_id)
-    page = await read_page(connection, usage_records, select(usage_records).where(own), _stored, paging)
+    page = await read_page(connection, select(usage_records).where(own), _stored, paging)
     found = await connection.execute(_sums_by_purpose(_REQUESTS).where(own).group_by(_FOR_ANSWERS))
     return UsagePage(page, _sums_in(found.all()))
 
