@@ -14,6 +14,7 @@ from app.settings import ConfigurationError
 from app.settings.checks import check_secret, open_store, server_secret
 from app.settings.storage import home, tables_folder
 from app.store import StoreError, StoreUnavailable
+from app.store.schema import NEWEST
 from app.tokens.tokenizer import TablesUnavailable, fetch, missing_in
 
 cli = commands()
@@ -32,18 +33,18 @@ def migrate(
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
 
-    async def run() -> tuple[str | None, str, Path, bool]:
+    async def run() -> tuple[str | None, bool, Path]:
         store = open_store(settings, secret=server_secret(settings))
-        typer.echo(f"Database {store.place}")
-        folder = store.database.address.path.parent if store.database.address.path else home()
-        export = folder / f"steno-0.1-{int(time.time())}.jsonl"
+        address = store.database.address
+        typer.echo(f"Database {address.place}")
+        export = (address.path.parent if address.path else home()) / f"steno-0.1-{int(time.time())}.jsonl"
         try:
-            return *(await store.migrate(export)), export, await store.bind_secret()
+            return *(await store.migrate(export)), export
         finally:
             await store.close()
 
     try:
-        before, after, export, is_bound_now = asyncio.run(run())
+        before, is_bound_now, export = asyncio.run(run())
     except StoreUnavailable as error:
         if not if_reachable:
             fail(str(error))
@@ -51,10 +52,11 @@ def migrate(
         return
     except (ConfigurationError, StoreError) as error:
         fail(str(error))
-    typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
+    steps = f"Migrated from {before or 'nothing'} to {NEWEST}."
+    typer.echo(f"The schema is at {NEWEST}." if before == NEWEST else steps)
     if export.exists():
         typer.echo(f"Exported the rows of keys, links and the audit trail to {export}.")
-    if is_bound_now:
+    if before and is_bound_now:
         typer.echo("The database belongs to this secret from now on: Steno refuses another one.")
 
 

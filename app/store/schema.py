@@ -41,10 +41,8 @@ from app.store.engine import (
     DATABASE_ERRORS,
     Database,
     DatabaseUnusable,
-    StoreUnavailable,
-    describe,
     describe_refusal,
-    is_unreachable,
+    is_away,
     unopened,
 )
 from app.store.tables import insert_into, metadata, settings_check
@@ -117,15 +115,19 @@ async def is_newest(database: Database) -> bool:
         async with database.reading() as connection:
             return await current(connection) == NEWEST
     except DATABASE_ERRORS as error:
-        if is_unreachable(error):
-            raise StoreUnavailable(describe(error)) from error
+        if is_away(error, at_start=True):
+            raise unopened(error) from error
         return False
 
 
-async def upgrade(database: Database, export: Path | None = None, secret_digest: bytes | None = None) -> str | None:
-    """Migrate, and return the old revision. In an empty database, create the tables, store the digest, and return None.
+async def upgrade(
+    database: Database, export: Path | None = None, secret_digest: bytes | None = None, *, binds: bool = False
+) -> tuple[str | None, bool]:
+    """Migrate, or create the tables in an empty database. Return the old revision, None if the database was empty, and
+    whether the database had no digest of a secret before.
 
-    Write the rows of release 0.1 that this release does not use to the file `export`. Without a file, refuse them.
+    Store the digest in an empty database; with `binds`, also in a database without a digest. Write the rows of release
+    0.1 that this release does not use to the file `export`. Without a file, refuse them.
     Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
@@ -136,17 +138,19 @@ async def upgrade(database: Database, export: Path | None = None, secret_digest:
         try:
             if before is None:
                 await connection.run_sync(_create)
-                if secret_digest is not None:
-                    await keep_digest(connection, secret_digest)
             else:
                 await connection.run_sync(_migrate, before, export)
         except DATABASE_ERRORS as error:
-            if is_unreachable(error):
+            if is_away(error, at_start=True):
                 raise
             what = f"Migrating from {before} to {NEWEST} failed" if before else "The tables could not be made"
             raise DatabaseUnusable(f"{what}: {describe_refusal(error)}") from error
+        is_bound_now = False
+        if secret_digest is not None and (binds or before is None):
+            bind = insert_into(connection, settings_check).values(name=_SECRET, digest=secret_digest)
+            is_bound_now = bool((await connection.execute(bind.on_conflict_do_nothing())).rowcount)
     close_to_others(database)  # Only now is it certain that the file is Steno's.
-    return before
+    return before, is_bound_now
 
 
 def _create(connection: Connection) -> None:
@@ -220,12 +224,6 @@ async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -
         return None
     found = await connection.scalar(select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
     return None if found is None else found == secret_digest
-
-
-async def keep_digest(connection: AsyncConnection, digest: bytes) -> bool:
-    """Store the digest of the secret; return False if a digest is stored already. Needs a transaction."""
-    statement = insert_into(connection, settings_check).values(name=_SECRET, digest=digest)
-    return bool((await connection.execute(statement.on_conflict_do_nothing())).rowcount)
 
 
 def wrong_secret(database: Database) -> DatabaseUnusable:
