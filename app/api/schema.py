@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, get_args
+from typing import Annotated, Any, NotRequired, get_args
 
 from fastapi import APIRouter, Body, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -76,19 +76,11 @@ class ContextOptions(TypedDict, total=False):
     recall: Annotated[bool | None, Field(description="false recalls nothing for this request.")]
 
 
-class Threshold(TypedDict):
-    """OpenAI's own member: compact this request if its prompt has more tokens than this."""
-
-    type: Literal["compaction"]
-    compact_threshold: Annotated[int, Field(ge=1)]
-
-
 class Proxied(TypedDict, total=False):
     """Members that Steno reads, beside the provider's own."""
 
     conversation_id: str
     context: ContextOptions
-    context_management: Annotated[list[Threshold], Field(description="In Chat Completions.")]
 
 
 class Answer(TypedDict, total=False):

@@ -25,7 +25,7 @@ from app.formats.raw_json import (
 from app.formats.refusals import decoded_body, error_body
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec, says_window_full
-from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, data_of, event, last_end
+from app.formats.sse import MOST_VALUES, EarlyFrames, data_of, event, last_end
 from app.formats.usage import Usage, usage_members, usage_of
 
 LARGEST_WHOLE = 16 << 20
@@ -61,6 +61,7 @@ class AnswerEditor:
     """Pattern of the frames that Steno parses after the answer has begun."""
     CONTENT: ClassVar[Pattern[bytes]]
     """Pattern of a non-empty text or a call, in a frame or an unstreamed answer."""
+    EARLY: ClassVar[type[EarlyFrames]]
 
     context: ContextMembers = UNTOLD
     request: WireRequest | None = None
@@ -85,11 +86,6 @@ class AnswerEditor:
     """Whether the answer reported its end, or was a readable unstreamed answer."""
     failed: bool = field(default=False, init=False)
     error: bytes = field(default=b"", init=False)
-
-    @classmethod
-    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
-        """Return the writer of Steno's frames before the provider's stream. `shape` is never `off`."""
-        raise NotImplementedError
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
@@ -121,11 +117,6 @@ class AnswerEditor:
         self._take(answer)
         self._look_for_content(body)
         return answer.with_status(self.context.report)
-
-    @property
-    def continues(self) -> bool:
-        """Whether one of Steno's frames began the answer."""
-        return self.early is not None and self.early.begins_answer
 
     def quiet(self, frames: bytes, start: int) -> int:
         """Return the end of the frames that begin at `start` and need no edit."""
@@ -213,11 +204,3 @@ class AnswerEditor:
             yield self.refusal_frame(200, headers, start, time())
         elif start or not is_stream:
             raise UpstreamUnreadable("The provider's answer is no stream.")
-
-
-def object_in(said: RawObject, name: str) -> RawObject:
-    """Return a member that is an object, or else an empty object."""
-    try:
-        return RawObject(said.raw(name) or b"{}")
-    except Unreadable:
-        return RawObject(b"{}")

@@ -130,9 +130,7 @@ class WireFormat:
                 output if isinstance(output, int) and output > 0 else None,
                 **members.pop("answer", {}),
             ),
-            wishes=Wishes(
-                options, read_focus(options.get("instructions")), tuple(sorted(pins)), members.pop("threshold", None)
-            ),
+            wishes=Wishes(options, read_focus(options.get("instructions")), tuple(sorted(pins))),
             **members,
         )
 

@@ -36,6 +36,8 @@ class BodyBounds(Struct, frozen=True):
 
 
 BOUNDS = BodyBounds()
+OWN_MEMBERS = ("context", "conversation_id")
+"""Members that clients send for Steno. Steno does not forward them, because providers refuse unknown members."""
 
 
 class AnswerAsked(Struct, frozen=True):
@@ -138,9 +140,9 @@ class WireRequest(Struct, frozen=True):
     @property
     def untouched(self) -> bytes:
         """The client's body without the members for Steno."""
-        if not any(name in self.source for name in self.SPEC.own_members):
+        if not any(name in self.source for name in OWN_MEMBERS):
             return self.source.text
-        return self.source.spliced(remove=self.SPEC.own_members)
+        return self.source.spliced(remove=OWN_MEMBERS)
 
     def declarations(self) -> Declarations:
         """Parse the `declaring_members`. Drop values of the wrong type."""
@@ -193,7 +195,7 @@ class WireRequest(Struct, frozen=True):
         `ask_usage` requests the usage of a stream that does not report it by default.
         """
         history = self.array([raw for raw in raw_messages if self.beside(raw) is None])
-        return self.source.spliced({self.SPEC.history: history}, self.SPEC.own_members)
+        return self.source.spliced({self.SPEC.history: history}, OWN_MEMBERS)
 
     def with_output_cap(self, body: bytes, tokens: int) -> bytes:
         def lowered(held: RawObject) -> bytes:
@@ -211,9 +213,7 @@ class WireRequest(Struct, frozen=True):
         return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'}) if self.thinking else body
 
     def asking(self, *, threshold: int | None = None, focus: str = "") -> Self:
-        wishes = self.wishes
-        asked = replace(wishes, threshold=threshold or wishes.threshold, focus=focus or wishes.focus)
-        return replace(self, wishes=asked)
+        return replace(self, wishes=replace(self.wishes, threshold=threshold, focus=focus or self.wishes.focus))
 
 
 def is_given(source: RawObject, name: str) -> bool:

@@ -86,8 +86,6 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     history: str
     user_message: Callable[[str], Mapping[str, Any]]
     """Function that returns a user message with a text: a note, or the instructions at the end of a summary call."""
-    own_members: tuple[str, ...] = ("context", "conversation_id")
-    """Members that clients send for Steno. Steno does not forward them, because providers refuse unknown members."""
     output_members: tuple[str, ...]
     """Members with the output cap. The first one in a request counts."""
     output_holders: tuple[str, ...] = ()
@@ -160,7 +158,6 @@ CHAT_COMPLETIONS = FormatSpec(
     path=b"/v1/chat/completions",
     history="messages",
     user_message=lambda text: {"role": "user", "content": text},
-    own_members=("context", "context_management", "conversation_id"),
     output_members=("max_completion_tokens", "max_tokens"),
     declaring_members=("tools", "functions", "tool_choice", "function_call", "response_format"),
     tool_members=("tools", "functions"),

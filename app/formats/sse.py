@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -100,28 +100,21 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
     return None if frame.find(b"\ndata:", stop) != -1 else (start, stop - frame.startswith(b"\r", stop - 1))
 
 
-EventShape = Literal["chunk", "start", "comment", "off"]
-EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "comment", "off")
-"""Ways to announce a compaction before the provider's first frame. `chunk` is the format's safest frame. `start` begins
-the answer, so that more clients show it. With `off` Steno sends nothing before the provider's status."""
+EventShape = Literal["chunk", "comment", "off"]
+EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "comment", "off")
+"""Ways to announce a compaction before the provider's first frame. `chunk` is the format's safest frame. With `off`
+Steno sends nothing before the provider's status."""
 
 
 @dataclass(slots=True)
 class EarlyFrames:
-    """Writer of a compaction's frames: `compaction_started`, then `compaction_completed` or `compaction_failed`.
-
-    If one of these frames begins the answer, the `AnswerEditor` removes the beginning from the provider's frames.
-    """
-
-    BEGINNING: ClassVar[EventShape] = "start"
-    """Shape whose first frame begins the answer."""
+    """Writer of a compaction's frames: `compaction_started`, then `compaction_completed` or `compaction_failed`."""
 
     shape: EventShape
+    """Never `off`."""
     compaction_id: str
-
-    @property
-    def begins_answer(self) -> bool:
-        return self.shape == self.BEGINNING
+    model: str
+    """Model in the client's request."""
 
     def keep_alive(self) -> bytes:
         """Return a frame without content, so that the client does not time out."""
@@ -131,6 +124,10 @@ class EarlyFrames:
         """Return a comment. Some formats return a frame that clients show instead. `members`: see
         `ContextMembers.status`."""
         return b": %b %b\n\n" % (kind.encode(), self.data(kind, details))
+
+    def told(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        """Return the JSON members of a frame: the event as `compaction`, and `members`."""
+        return b",".join(filter(None, (b'"compaction":' + self.data(kind, details), members)))
 
     def data(self, kind: str, details: Mapping[str, Any]) -> bytes:
         return msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})

@@ -342,7 +342,7 @@ class EarlyStream:
         loop = asyncio.get_running_loop()
         self._decided: asyncio.Future[Decision] = loop.create_future()
         self._answered: asyncio.Future[None] = loop.create_future()
-        self._events = request.format.editor.begin_early(request.wire, request.events, started.id)
+        self._events = request.format.editor.EARLY(request.events, started.id, request.wire.model)
         self._task = loop.create_task(self._write(started))
         """Task that writes the events and keep-alives before the answer."""
 

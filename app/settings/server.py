@@ -216,10 +216,10 @@ class EventSettings(Section):
     """Steno's additions to answers."""
 
     stream: EventShape = "chunk"
-    """Shape of compaction events on streams: chunk, start, comment or off.
+    """Shape of compaction events on streams: chunk, comment or off.
 
-    [Shapes](rest.md#shapes) has the frames of each shape. Every client accepts `chunk`. More clients display the events
-    of `start`. The header `x-context-events` sets the shape for one request.
+    [Shapes](rest.md#shapes) has the frames of each shape. Every client accepts `chunk`. The header `x-context-events`
+    sets the shape for one request.
     """
     body: bool = True
     """Add the members `context_status` and `context` to answers. Steno sends its headers in any case."""

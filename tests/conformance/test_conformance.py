@@ -512,7 +512,7 @@ def test_frames_before_the_providers_make_one_stream_with_them(
     spoken: WireFormat, samples: Samples, shape: EventShape, *, failed: bool
 ) -> None:
     request = spoken.read(samples.request)
-    early = spoken.editor.begin_early(request, shape, "cmp_1")
+    early = spoken.editor.EARLY(shape, "cmp_1", request.model)
     own = [early.frame("compaction_started", {"messages": 7}), early.keep_alive(), early.keep_alive()]
     own.append(early.frame("compaction_failed" if failed else "compaction_completed", {"status": "full"}, STATUS))
     assert all(frame.endswith(b"\n\n") and frame.count(b"\n\n") == 1 for frame in own)
@@ -523,7 +523,7 @@ def test_frames_before_the_providers_make_one_stream_with_them(
     assert b"compaction" not in own[1]
     editor = spoken.editor(TOLD, request, early)
     frames = [*own, *frames_of(editor, samples.stream)]
-    if shape in ("chunk", "start"):  # The safest frames are to be understood by those who know of no others.
+    if shape == "chunk":  # The safest frames are to be understood by those who know of no others.
         samples.check_stream(frames)
     else:
         samples.check_stream(frames[len(own) :])
@@ -542,7 +542,7 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
     spoken: WireFormat, samples: Samples, shape: EventShape
 ) -> None:
     request = spoken.read(samples.request)
-    early = spoken.editor.begin_early(request, shape, "cmp_1")
+    early = spoken.editor.EARLY(shape, "cmp_1", request.model)
     early.frame("compaction_started", {})
     early.frame("compaction_completed", {})
     editor = spoken.editor(TOLD, request, early)

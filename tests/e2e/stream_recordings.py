@@ -78,7 +78,6 @@ class Case:
 
 SHAPES = {
     "chunk": "in what every client of the format takes",
-    "start": "in what begins the answer",
     "comment": "as comments",
     "off": "not at all: the client waits, and the headers have the outcome",
 }

@@ -69,9 +69,8 @@ def test_a_chat_keeps_its_history_where_news_of_a_summary_come_first(
     simulator: Simulator, client: genai.Client
 ) -> None:
     simulator.summary_default = Fault(delay=1.5)
-    options = types.HttpOptions(headers={"x-context-events": "start"})
     history: list[Any] = [types.Content.model_validate(each) for each in LONG[:-1]]
-    chat = client.chats.create(model=MODEL, config=types.GenerateContentConfig(http_options=options), history=history)
+    chat = client.chats.create(model=MODEL, history=history)
     chunks = list(chat.send_message_stream("Go on."))
     assert len(simulator.summaries) > 0
     assert "".join(chunk.text or "" for chunk in chunks) == simulator.chats[-1].text

@@ -26,7 +26,7 @@ from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.refusals import classify, decoded_body, echoed_in, error_body, is_repeatable, named_pause
 from app.formats.registry import FORMATS
-from app.formats.requests import WireRequest
+from app.formats.requests import OWN_MEMBERS, WireRequest
 from app.formats.sse import EventShape, FrameSplitter
 from app.http.admission import HostPolicy, check_hops
 from app.http.asgi import ClientAnswer
@@ -132,7 +132,6 @@ def _same(raw: bytes | None, value: Any) -> bool:
 
 
 def _check_request(format_: WireFormat, data: bytes) -> None:
-    own = format_.spec.own_members
     try:
         request = format_.read(data)
     except (Unreadable, InvalidRequest):
@@ -141,7 +140,7 @@ def _check_request(format_: WireFormat, data: bytes) -> None:
     _ = list(request.names), request.answer.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
     echoed_in("at most 128000 tokens", 128_000, request.body)
     request.declarations()
-    if not any(name in request.source for name in own):
+    if not any(name in request.source for name in OWN_MEMBERS):
         assert request.untouched == data
     if format_.spec.history not in request.source:  # It is handed off, for the history that its provider keeps.
         return
@@ -150,7 +149,7 @@ def _check_request(format_: WireFormat, data: bytes) -> None:
         if known is not None:
             theirs = _by_json(sent)
             assert theirs is not None
-            assert all(theirs[name] == known[name] for name in known if name not in (*own, "stream_options"))
+            assert all(theirs[name] == known[name] for name in known if name not in (*OWN_MEMBERS, "stream_options"))
     _decide(request)
     try:
         messages = MessageReader(IDENTITY, format_.message, ("a+b",)).read(request.raw_messages)
@@ -203,7 +202,7 @@ STREAMS = (
     *(b"".join(each.stream) for each in ALL_SAMPLES.values()),
     *(b"".join(each.full_stream) for each in ALL_SAMPLES.values()),
 )
-SHAPES: tuple[EventShape | None, ...] = (None, "chunk", "start")
+SHAPES: tuple[EventShape | None, ...] = (None, "chunk", "comment")
 _TOLD = ContextMembers(b'"context_status":"full"', b'"context_status":"full","context":{"tokens":{}}')
 
 
@@ -231,7 +230,7 @@ def check_stream(data: bytes, random: Random) -> None:
     format_ = random.choice(FORMATS)
     request = format_.read(ALL_SAMPLES[format_.name].request)
     for shape in SHAPES:
-        early = format_.editor.begin_early(request, shape, "cmp_1") if shape else None
+        early = format_.editor.EARLY(shape, "cmp_1", request.model) if shape else None
         hides, edited = random.random() < 0.5, []
         for split in (whole_frames, frames):
             editor = format_.editor(_TOLD, request, early, hides_usage=hides)

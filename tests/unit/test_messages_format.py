@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from app.compaction.prompts import chunk_text
 from app.compaction.view import Carried, Conversation, Note, Part, Pruned, Summary, Verbatim, View
 from app.conversation.messages import Kind, Message
-from app.formats.answers import ContextMembers
 from app.formats.messages.format import MESSAGES
 from app.formats.reader import MessageReader
 from app.formats.requests import WireRequest
 from app.tokens.estimate import Costs
-from tests.conformance.messages import start, text
 from tests.unit.conversations import IDENTITY, chunk, count
 
 EPHEMERAL = {"type": "ephemeral"}
-TOLD = ContextMembers(b'"context_status":"full"', b'"context_status":"full","context":{"status":"full"}')
 
 
 def block(said: str, **members: Any) -> dict[str, Any]:
@@ -200,25 +195,3 @@ def test_joined_messages_have_their_results_first() -> None:
     assert rendered(talk, note, Verbatim(4, 5), alternate=True) == [user(block("n"), block("d"))]
     neighbours = talk_of(user("q"), user("b"), assistant("a"), user("c"))
     assert rendered(neighbours, Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 4), alternate=True)[0] == user("q")
-
-
-# Answers
-
-
-def edited(*frames: bytes, shape: str = "off") -> list[bytes]:
-    asked = request(stream=True)
-    early = MESSAGES.editor.begin_early(asked, shape, "cmp_1") if shape != "off" else None  # type: ignore[arg-type]
-    editor = MESSAGES.editor(TOLD, asked, early)
-    return [left for each in frames if (left := editor.edit(each))]
-
-
-def told(frame_: bytes) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(frame_.split(b"data: ", 1)[1])
-    return said
-
-
-@pytest.mark.parametrize("usage", [b', "usage": {"input_tokens": 7, "output_tokens": 9}', b""])
-def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage: bytes) -> None:
-    end = b'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}%b}\n\n' % usage
-    sent = edited(start(input_tokens=6), *text(0, "t"), end, shape="start")
-    assert told(sent[-1])["usage"]["input_tokens"] == (7 if usage else 6)

@@ -35,7 +35,9 @@ def editor_of(
     choices: int = 1,
 ) -> CompletionEditor:
     """`sent`: the head of chunks of ours that began the stream."""
-    early = None if sent is None else CompactionEvents("chunk", "cmp_1", sent)
+    early = None if sent is None else CompactionEvents("chunk", "cmp_1", "m")
+    if early is not None and sent is not None:
+        early.head = dict(sent)
     request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"n":%d}' % choices) if choices > 1 else None
     return CompletionEditor(ContextMembers(first, finish), request, early, hides_usage)
 

@@ -23,9 +23,8 @@ import msgspec
 
 from app.formats.answers import AnswerEditor
 from app.formats.raw_json import RawObject, Unreadable, joined_members, objects_in, split_array
-from app.formats.requests import WireRequest
 from app.formats.spec import CHAT_COMPLETIONS as SPEC
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event, last_end
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, event, last_end
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
@@ -34,8 +33,44 @@ _SEARCHES = re.compile(r"-search-(?:preview|api)")
 
 
 @dataclass(slots=True)
+class CompactionEvents(EarlyFrames):
+    """Frames of Chat Completions.
+
+    A member has the same type in every frame and in `context`. LangChain.js merges a stream's chunks and throws on
+    another type.
+    """
+
+    head: dict[str, object] = field(init=False)
+    """Id, time in Unix seconds and model of Steno's chunks. The editor writes them into the provider's chunks."""
+
+    def __post_init__(self) -> None:
+        self.head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time()), "model": self.model}
+
+    def keep_alive(self) -> bytes:
+        return KEEP_ALIVE if self.shape == "comment" else event(self._chunk({}))
+
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        if self.shape == "comment":
+            return super(CompactionEvents, self).frame(kind, details)
+        # `None`, because an empty text would remain in a message with tool calls only.
+        delta = {"role": "assistant", "content": None} if kind == "compaction_started" else {}
+        return event(b"%b,%b}" % (self._chunk(delta)[:-1], self.told(kind, details, members)))
+
+    def _chunk(self, delta: Mapping[str, str | None]) -> bytes:
+        return msgspec.json.encode(
+            {
+                "id": self.head["id"],
+                "object": "chat.completion.chunk",
+                **self.head,
+                "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+            }
+        )
+
+
+@dataclass(slots=True)
 class CompletionEditor(AnswerEditor):
     SPEC = SPEC
+    EARLY = CompactionEvents
     NOTABLE = re.compile(rb'"(?:finish_reason|usage)"\s*+:\s*+[^n\s]|"error"|\[DONE\]')
     CONTENT = re.compile(
         rb'"(?:content|reasoning_content|reasoning|refusal|text|arguments)"\s*+:\s*+(?:"[^"]|[\[{]\s*+[^\]}\s])'
@@ -54,11 +89,10 @@ class CompletionEditor(AnswerEditor):
         """Whether the answer has ended: with finish reasons, `[DONE]` or an error."""
         return len(self.finished) >= self.choices or self.ended or self.failed
 
-    @classmethod
-    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time()), "model": request.model}
-        # The shape `chunk` begins the answer, too.
-        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
+    @property
+    def continues(self) -> bool:
+        """Whether one of Steno's chunks began the answer."""
+        return self.early is not None and self.early.shape == "chunk"
 
     def quiet(self, frames: bytes, start: int) -> int:
         if not self.begun or self.continues or self.hides_usage:
@@ -137,39 +171,3 @@ def _without_role(choices: bytes) -> bytes:
             if choice.value("index") == 0 and (delta := choice.raw("delta")) is not None:
                 elements[place] = choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))})
     return b"[" + b",".join(elements) + b"]"
-
-
-@dataclass(slots=True)
-class CompactionEvents(EarlyFrames):
-    """Frames of Chat Completions.
-
-    A member has the same type in every frame and in `context`. LangChain.js merges a stream's chunks and throws on
-    another type.
-    """
-
-    BEGINNING = "chunk"
-
-    head: Mapping[str, object]
-    """Id, time in Unix seconds and model of Steno's chunks. The editor writes them into the provider's chunks."""
-
-    def keep_alive(self) -> bytes:
-        """Return an empty delta if Steno began the answer, else a comment."""
-        return event(self._chunk({})) if self.begins_answer else KEEP_ALIVE
-
-    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        if not self.begins_answer:
-            return super(CompactionEvents, self).frame(kind, details)
-        # `None`, because an empty text would remain in a message with tool calls only.
-        delta = {"role": "assistant", "content": None} if kind == "compaction_started" else {}
-        added = b',"compaction":' + self.data(kind, details) + (b"," + members if members else b"")
-        return event(self._chunk(delta)[:-1] + added + b"}")
-
-    def _chunk(self, delta: Mapping[str, str | None]) -> bytes:
-        return msgspec.json.encode(
-            {
-                "id": self.head["id"],
-                "object": "chat.completion.chunk",
-                **self.head,
-                "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
-            }
-        )

@@ -10,7 +10,6 @@ import msgspec
 
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Kind, Media, Message, ToolCall
-from app.errors import InvalidRequest
 from app.formats.chat_completions.answers import CompletionEditor
 from app.formats.format import WireFormat
 from app.formats.media import openai_media
@@ -24,11 +23,10 @@ from app.formats.rendering import (
     kept_breakpoint,
     placed,
 )
-from app.formats.requests import WireRequest, elements_of, response_format_of, tool_of, unread
+from app.formats.requests import OWN_MEMBERS, WireRequest, elements_of, response_format_of, tool_of, unread
 from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
 from app.formats.spec import CHAT_COMPLETIONS as SPEC
 from app.tokens.estimate import Declarations
-from app.tokens.usage import MOST_TOKENS
 
 Json = Mapping[str, Any]
 
@@ -231,9 +229,6 @@ def _with_arguments(call: Json, arguments: str) -> Json:
     return call
 
 
-LEAST_THRESHOLD = 1
-
-
 class ChatRequest(WireRequest, frozen=True):
     """A chat request, which always contains the whole history."""
 
@@ -248,7 +243,6 @@ class ChatRequest(WireRequest, frozen=True):
                 "wants_usage": object_of(stream_options).get("include_usage") is True,
                 "says_whether_usage": source.raw("stream_options") not in (None, b"null", b"{}"),
             },
-            "threshold": _threshold(source),
             "forbids_tools": "none" in (source.value("tool_choice"), source.value("function_call")),
         }
 
@@ -280,22 +274,11 @@ class ChatRequest(WireRequest, frozen=True):
         try:
             given = RawObject(options if options.startswith(b"{") else b"{}")
         except Unreadable:  # Such as a repeated key: the provider decides on it.
-            return self.source.spliced(replaced, SPEC.own_members)
+            return self.source.spliced(replaced, OWN_MEMBERS)
         asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
         if "stream_options" in self.source:
-            return self.source.spliced({**replaced, "stream_options": asking}, SPEC.own_members)
-        return self.source.spliced(replaced, SPEC.own_members, b'"stream_options":' + asking)
-
-
-def _threshold(source: RawObject) -> int | None:
-    for entry in objects_in(source.value("context_management")):
-        if entry.get("type") == "compaction" and "compact_threshold" in entry:
-            value = entry["compact_threshold"]
-            if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
-                expected = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
-                raise InvalidRequest(f"compact_threshold must be {expected}.", "context_management")
-            return min(value, MOST_TOKENS)  # No window is larger than this.
-    return None
+            return self.source.spliced({**replaced, "stream_options": asking}, OWN_MEMBERS)
+        return self.source.spliced(replaced, OWN_MEMBERS, b'"stream_options":' + asking)
 
 
 CHAT_COMPLETIONS = WireFormat(SPEC, ChatRequest, CompletionEditor, read_message, render, BREAKPOINTS)

@@ -19,22 +19,34 @@ from app.errors import StenoError
 from app.formats.answers import AnswerEditor
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, split_array
 from app.formats.refusals import provider_error
-from app.formats.requests import Headers, WireRequest
+from app.formats.requests import Headers
 from app.formats.spec import GEMINI as SPEC
-from app.formats.sse import MOST_VALUES, EarlyFrames, EventShape, event
+from app.formats.sse import MOST_VALUES, EarlyFrames, event
+
+
+@dataclass(slots=True)
+class GeminiEvents(EarlyFrames):
+    """Frames of Gemini's format: answers with an empty text, the only added frames that all clients accept."""
+
+    def keep_alive(self) -> bytes:
+        return self._with(b"")
+
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        return self._with(b"," + self.told(kind, details, members))
+
+    @staticmethod
+    def _with(members: bytes) -> bytes:
+        return event(b'{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0}]%b}' % members)
 
 
 @dataclass(slots=True)
 class GeminiEditor(AnswerEditor):
     SPEC = SPEC
+    EARLY = GeminiEvents
     NOTABLE = re.compile(rb'"(?:finish_?[rR]eason|prompt_?[fF]eedback|error)"')
     CONTENT = re.compile(
         rb'"text"\s*+:\s*+"[^"]|"(?:function_?[cC]all|inline_?[dD]ata|executable_?[cC]ode|tool_?[cC]all)"'
     )
-
-    @classmethod
-    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> GeminiEvents:  # noqa: ARG003 - there is one shape
-        return GeminiEvents("chunk", compaction_id)
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
@@ -73,21 +85,6 @@ class GeminiEditor(AnswerEditor):
         members = self.context.report if ends else b"" if self.begun else self.context.status
         self.begun, self.ended = True, self.ended or ends
         return said.with_status(members) if members else said.text
-
-
-@dataclass(slots=True)
-class GeminiEvents(EarlyFrames):
-    """Frames of Gemini's format: answers with an empty text, the only added frames that all clients accept."""
-
-    def keep_alive(self) -> bytes:
-        return self._with(b"")
-
-    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        return self._with(b',"compaction":%b' % self.data(kind, details) + (b"," + members if members else b""))
-
-    @staticmethod
-    def _with(members: bytes) -> bytes:
-        return event(b'{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0}]%b}' % members)
 
 
 STATUSES = {

@@ -1,15 +1,12 @@
 """Answers in Messages: add Steno's members on the way to the client.
 
 In a stream `message_start` gets `context_status`, and `message_delta` gets all members. Other frames keep their bytes.
-If Steno's own `message_start` began the answer, Steno removes the provider's, and moves its usage to `message_delta`.
-
 An unstreamed answer gets all members at its end.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,29 +14,42 @@ from typing import Any
 import msgspec
 
 from app.errors import StenoError
-from app.formats.answers import AnswerEditor, object_in
-from app.formats.raw_json import RawObject, joined_members
+from app.formats.answers import AnswerEditor
+from app.formats.raw_json import RawObject
 from app.formats.refusals import provider_error
-from app.formats.requests import Headers, WireRequest
+from app.formats.requests import Headers
 from app.formats.spec import MESSAGES as SPEC
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, EventShape, event
-from app.formats.usage import PROMPT_PARTS, Usage
+from app.formats.sse import KEEP_ALIVE, EarlyFrames, event
+from app.formats.usage import Usage
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
+
+
+PING = event(b'{"type": "ping"}', "ping")
+
+
+@dataclass(slots=True)
+class MessageEvents(EarlyFrames):
+    """Frames of Messages. All clients accept a `ping` anywhere, even with additional members."""
+
+    def keep_alive(self) -> bytes:
+        return KEEP_ALIVE if self.shape == "comment" else PING
+
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        if self.shape == "comment":
+            return super(MessageEvents, self).frame(kind, details)
+        return event(b'{"type":"ping",%b}' % self.told(kind, details, members), "ping")
 
 
 @dataclass(slots=True)
 class MessageEditor(AnswerEditor):
     SPEC = SPEC
+    EARLY = MessageEvents
     NOTABLE = re.compile(rb'"(?:message_(?:start|delta|stop)|error)"')
     CONTENT = re.compile(
         rb'"(?:text|thinking|partial_json)"\s*+:\s*+"[^"]'
         rb'|"type"\s*+:\s*+"[a-z_]*(?:tool_use|tool_result|redacted_thinking|fallback|compaction|listing|upload)"'
     )
-
-    @classmethod
-    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> MessageEvents:
-        return MessageEvents(shape, compaction_id, f"msg_{secrets.token_hex(12)}", request.model)
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
@@ -69,65 +79,15 @@ class MessageEditor(AnswerEditor):
         if kind == "error" or said.value("error"):
             self._fail(said.text)
             return said.text
-        is_first = not self.begun
-        self.begun = self.begun or kind in _BEGINNINGS
+        members = b""
         if kind == "message_start":
-            return self._start(said, is_first=is_first)
-        if kind == "message_delta":
-            return self._delta(said)
+            self._take(said)
+            members = b"" if self.begun else self.context.status
+        elif kind == "message_delta" and self._take(said) and not self.ended:
+            self.ended, members = True, self.context.report
+        self.begun = self.begun or kind in _BEGINNINGS
         self.ended = self.ended or kind == "message_stop"
-        return said.text
-
-    def _start(self, given: RawObject, *, is_first: bool) -> bytes:
-        self._take(given)
-        if self.continues:
-            return b""
-        return given.with_status(self.context.status) if is_first and self.context.status else given.text
-
-    def _delta(self, given: RawObject) -> bytes:
-        edited = self._with_prompt(given) if self.continues else given.text
-        if not self._take(given) or self.ended:
-            return edited
-        self.ended = True
-        return RawObject(edited).with_status(self.context.report) if self.context.report else edited
-
-    def _with_prompt(self, given: RawObject) -> bytes:
-        """Add the prompt tokens of the provider's `message_start` to the frame's usage, if missing there."""
-        usage = object_in(given, "usage")
-        known = (name for name in PROMPT_PARTS if name in self.usage_said and name not in usage)
-        missing = joined_members({name: msgspec.json.encode(self.usage_said[name]) for name in known})
-        if not missing:
-            return given.text
-        added = usage.spliced(add=missing)
-        return given.spliced({"usage": added}) if "usage" in given else given.spliced(add=b'"usage":' + added)
-
-
-PING = event(b'{"type": "ping"}', "ping")
-
-
-@dataclass(slots=True)
-class MessageEvents(EarlyFrames):
-    """Frames of Messages.
-
-    All clients accept a `ping` anywhere, even with additional members. More clients show members of a `message_start`.
-    """
-
-    message_id: str
-    model: str
-
-    def keep_alive(self) -> bytes:
-        return KEEP_ALIVE if self.shape == "comment" else PING
-
-    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        if self.shape == "comment":
-            return super(MessageEvents, self).frame(kind, details)
-        name, frame = "ping", dict[str, Any]()
-        if self.begins_answer and kind == "compaction_started":
-            message = {"id": self.message_id, "type": "message", "role": "assistant", "model": self.model}
-            ends = {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0}}
-            name, frame = "message_start", {"message": {**message, "content": [], **ends}}
-        told = msgspec.json.encode({"type": name, **frame, "compaction": msgspec.Raw(self.data(kind, details))})
-        return event(RawObject(told).spliced(add=members), name)
+        return said.with_status(members) if members else said.text
 
 
 TYPES = {

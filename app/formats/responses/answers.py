@@ -4,8 +4,8 @@ The first frame of a stream gets `context_status`, and the frame that ends the r
 keep their bytes. A provider opens its stream before it checks the prompt. So an answer begins with its first item, and
 an error before the first item is a refusal.
 
-Sequence numbers must ascend, and a stream has one response id. If Steno began the stream, every later frame gets the
-next number and Steno's id. If Steno ends a provider's stream with an error, the error continues its numbers and its id.
+Sequence numbers must ascend, and a stream has one response id. If Steno ends a provider's stream with an error, the
+error continues its numbers and its id.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Any
 
 import msgspec
 
-from app.formats.answers import AnswerEditor, object_in
-from app.formats.raw_json import RawObject, object_of, objects_in
-from app.formats.requests import WireRequest
+from app.formats.answers import AnswerEditor
+from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in
 from app.formats.spec import RESPONSES as SPEC
-from app.formats.sse import EarlyFrames, EventShape, event
+from app.formats.sse import EarlyFrames, event
 
 UNSAID: dict[str, Any] = {
     **dict.fromkeys(
@@ -40,45 +39,20 @@ FAILED = "server_error"
 """Code for an error without a code."""
 
 
-def new_id() -> str:
-    return f"resp_{secrets.token_hex(24)}"
-
-
-def response(id_: str, model: str, status: str, **members: Any) -> dict[str, Any]:
-    """Return a response without output, with all required members."""
-    head = {"id": id_, "object": "response", "created_at": int(time()), "status": status, "model": model}
-    return {**head, **UNSAID, **members}
-
-
-def frame(type_: str, number: int, members: Mapping[str, Any]) -> bytes:
-    return event(msgspec.json.encode({"type": type_, "sequence_number": number, **members}), type_)
-
-
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
-    model: str
-    id: str = field(default_factory=new_id)
-    """Id of the response that Steno begins. The editor writes this id into all later frames."""
-    number: int = 0
+    """Comments, because SDKs fail on frames before `response.created`."""
+
     outcome: bytes = b""
     """JSON member with the compaction's result, for the provider's first frame."""
 
-    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        opens = kind == "compaction_started"
-        if self.shape == "comment":
-            if not opens:
-                self.outcome = b'"compaction":' + self.data(kind, details)
-            return super(CompactionEvents, self).frame(kind, details)
-        parsed = msgspec.json.decode(b"{" + members + b"}")
-        compaction = msgspec.Raw(self.data(kind, details))
-        begun = response(self.id, self.model, "in_progress", store=False)
-        self.number += 1
-        type_ = "response.created" if opens else "response.in_progress"
-        return frame(type_, self.number - 1, {"response": begun, "compaction": compaction, **parsed})
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - the provider's frame holds them
+        if kind != "compaction_started":
+            self.outcome = self.told(kind, details)
+        return super(CompactionEvents, self).frame(kind, details)
 
 
-BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
-COUNTLESS = frozenset({*BEGINNINGS, "keepalive", "ping"})
+COUNTLESS = frozenset({"response.created", "response.in_progress", "response.queued", "keepalive", "ping"})
 """Types of frames that are not part of an answer."""
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _NUMBER = re.compile(rb'"sequence_number"\s*+:\s*+([0-9]{1,9})')
@@ -89,6 +63,7 @@ LONGEST_ID = 1_000
 @dataclass(slots=True)
 class ResponsesEditor(AnswerEditor):
     SPEC = SPEC
+    EARLY = CompactionEvents
     NOTABLE = re.compile(
         rb'"type"\s*+:\s*+"(?:response\.(?:completed|incomplete|failed|created)|error)"|"error"\s*+:\s*+\{'
     )
@@ -101,37 +76,32 @@ class ResponsesEditor(AnswerEditor):
     _id: str = field(default="", init=False)
     _next: int = field(default=0, init=False)
 
-    def __post_init__(self) -> None:
-        if self.continues and isinstance(self.early, CompactionEvents):
-            self._told, self._id, self._next = True, self.early.id, self.early.number
-
-    @classmethod
-    def begin_early(cls, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        """Return a writer. It writes comments for `chunk`, and for `start` if the provider stores the answer."""
-        quiet = shape == "chunk" or (shape == "start" and request.source.value("store") is not False)
-        return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
-
     def failed_by(self, envelope: bytes) -> bytes:
         """Return an `error` frame and a `response.failed` frame. Some clients show only the second. The `error` frame
         has flat and nested members, because clients read either."""
         error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
         flat = {name: error.get(name) for name in ("code", "message", "param")}
         cause = {"code": error.get("code") or FAILED, "message": flat["message"]}
-        failed = response(self._id or new_id(), "", "failed", error=cause)
+        id_ = self._id or f"resp_{secrets.token_hex(24)}"
+        head = {"id": id_, "object": "response", "created_at": int(time()), "status": "failed", "model": ""}
         members = msgspec.json.decode(b"{%b}" % (self.context.report or self._first_members()))
-        begun = frame("error", self._next, {**flat, "error": error})
-        return begun + frame("response.failed", self._next + 1, {"response": failed, **members})
+        frames = {
+            "error": {**flat, "error": error},
+            "response.failed": {"response": {**head, **UNSAID, "error": cause}, **members},
+        }
+        return b"".join(
+            event(msgspec.json.encode({"type": type_, "sequence_number": number, **held}), type_)
+            for number, (type_, held) in enumerate(frames.items(), self._next)
+        )
 
     def quiet(self, frames: bytes, start: int) -> int:
-        if self.continues:
-            return start
         stop = super(ResponsesEditor, self).quiet(frames, start)
         if (place := frames.rfind(_LAST_NUMBER, start, stop)) != -1 and (found := _NUMBER.match(frames, place)):
             self._next = int(found[1]) + 1
         return stop
 
     def _passes(self, text: bytes) -> bool:
-        if self.continues or not super(ResponsesEditor, self)._passes(text):
+        if not super(ResponsesEditor, self)._passes(text):
             return False
         if found := _NUMBER.search(text):
             self._next = int(found[1]) + 1
@@ -139,12 +109,13 @@ class ResponsesEditor(AnswerEditor):
 
     def _edited(self, said: RawObject) -> bytes:
         type_ = said.value("type")
-        if type_ in BEGINNINGS and self.continues:
-            return b""
-        replaced = self._in_place(said)
+        if isinstance(number := said.value("sequence_number"), int):
+            self._next = number + 1
+        if not self._id and isinstance(id_ := object_in(said, "response").value("id"), str) and len(id_) <= LONGEST_ID:
+            self._id = id_
         if type_ == "error" or (type_ not in COUNTLESS | ENDS and said.value("error")):
             self._fail(said.text)
-            return said.spliced(replaced)
+            return said.text
         members, self._told = self._first_members(), True
         if type_ in ENDS:
             self.ended = True
@@ -156,7 +127,7 @@ class ResponsesEditor(AnswerEditor):
             members = self.context.report or members
         else:
             self.begun = self.begun or type_ not in COUNTLESS
-        return RawObject(said.spliced(replaced)).with_status(members) if members else said.spliced(replaced)
+        return said.with_status(members) if members else said.text
 
     def _first_members(self) -> bytes:
         outcome = self.early.outcome if isinstance(self.early, CompactionEvents) else b""
@@ -170,16 +141,10 @@ class ResponsesEditor(AnswerEditor):
             self.searches = sum(object_of(call.get("action")).get("type", "search") == "search" for call in calls)
         return super(ResponsesEditor, self)._take(said)
 
-    def _in_place(self, said: RawObject) -> dict[str, bytes]:
-        """Track number and id of a frame. Return the members to replace, so that the frame continues Steno's stream."""
-        replaced: dict[str, bytes] = {}
-        if isinstance(number := said.value("sequence_number"), int):
-            if self.continues and number != self._next:
-                replaced["sequence_number"] = b"%d" % self._next
-            self._next = (self._next if self.continues else number) + 1
-        known = object_in(said, "response")
-        if isinstance(id_ := known.value("id"), str) and len(id_) <= LONGEST_ID:
-            if self.continues and id_ != self._id:
-                replaced["response"] = known.spliced({"id": msgspec.json.encode(self._id)})
-            self._id = self._id or id_
-        return replaced
+
+def object_in(said: RawObject, name: str) -> RawObject:
+    """Return a member that is an object, or else an empty object."""
+    try:
+        return RawObject(said.raw(name) or b"{}")
+    except Unreadable:
+        return RawObject(b"{}")
