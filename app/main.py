@@ -197,8 +197,8 @@ def sampler_of(
     queues = {"requests": writes.conversations, "usage": writes.usage, "histories": writes.histories}
     return Sampler(
         {
-            metrics.database_up: lambda: store.state == "ok",
-            metrics.database_writable: lambda: store.state == "ok" and store.not_written is None,
+            metrics.database_up: lambda: store.reason is None,
+            metrics.database_writable: lambda: store.remedy is None,
             **{metrics.records_waiting[kind]: partial(getattr, queue, "number") for kind, queue in queues.items()},
             metrics.paused: lambda: summariser.paused,
             metrics.in_flight: lambda: in_flight.held_bytes,

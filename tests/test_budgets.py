@@ -14,22 +14,22 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 38_208,
-    "app/cli": 1_577,
+    "app": 38_175,
+    "app/cli": 1_561,
     "app/compaction": 9_157,
     "app/conversation": 1_941,
     "app/http": 2_672,
-    "app/inspector": 1_885,
+    "app/inspector": 1_875,
     "app/providers": 1_560,
     "app/proxy": 2_736,
     "app/api": 1_979,
     "app/runtime": 486,
     "app/settings": 1_589,
-    "app/store": 3_847,
+    "app/store": 3_710,
     "app/telemetry": 475,
     "app/tokens": 1_971,
     "app/formats": 6_019,
-    "tests": 46_380,
+    "tests": 46_288,
     "lab": 8_338,
 }
 """Lines of Python by folder, at most."""

@@ -1,20 +1,18 @@
 """Migrate the tables of release 0.1 to those of this release.
 
-Decrypt the texts that release 0.1 encrypted, and export rows that Steno no longer reads to a file. Only `steno migrate`
-does this: `steno serve` refuses to start with a database that has such texts or rows.
+Export rows that Steno no longer reads to a file. Only `steno migrate` does this: `steno serve` refuses to start with a
+database that has such rows. Both refuse a database with texts that release 0.1 encrypted.
 """
 
 import json
 import os
 import zlib
-from base64 import b64decode
 from collections.abc import Mapping
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from alembic import context, op
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -25,19 +23,15 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     Row,
-    RowMapping,
     Table,
     Text,
     bindparam,
-    func,
-    or_,
     select,
     text,
-    update,
 )
 
 from app.store.engine import DatabaseUnusable
-from app.store.schema import PRIVATE_FILE, Upgrade, make_folder
+from app.store.schema import PRIVATE_FILE, make_folder
 
 revision = "0030"
 down_revision = "0029"
@@ -51,9 +45,8 @@ DROPPED = (
 
 
 def upgrade() -> None:
-    options = context.config.attributes["upgrade"]
-    decrypt(op.get_bind(), options)
-    export(op.get_bind(), options)
+    refuse_encrypted_texts(op.get_bind())
+    export(op.get_bind(), context.config.attributes["export"])
     op.create_table(
         "settings_check",
         Column("name", Text, nullable=False),
@@ -72,62 +65,21 @@ def upgrade() -> None:
         op.drop_table(table)
 
 
-# Encrypted texts
-
 MARK = "sealed:1:"
-"""Beginning of an encrypted text, before the id of its key."""
-NONCE_BYTES = 12
-TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
-"""Columns that may be encrypted, by table. A row has either all of them encrypted, or none."""
-LISTS = ("exact_values", "rules")
+"""Beginning of a text that release 0.1 encrypted."""
+DECRYPTS = "70209165"
+"""Commit whose `steno migrate --decrypt` decrypts."""
 
 
-def decrypt(connection: Connection, options: Upgrade) -> None:
-    """Decrypt all texts. Raises `DatabaseUnusable` if some cannot be decrypted."""
-    keys = {blake2b(key, digest_size=4, person=b"steno-key-id").hexdigest(): key for key in options.keys}
-    reasons: dict[str, None] = {}
-    for name, columns in TEXTS.items():
-        table = Table(name, MetaData(), autoload_with=connection)
-        beginning = func.substr(table.c[columns[0]], 1, len(MARK) + 1)
-        is_marked = or_(beginning.startswith(MARK), beginning == f" {MARK}")
-        for tenant, id_ in connection.execute(select(table.c.tenant, table.c.id).where(is_marked)).all():
-            own = (table.c.tenant == tenant, table.c.id == id_)
-            row = connection.execute(select(table).where(*own)).mappings().one()
-            try:
-                plain = {column: decrypted(keys, name, column, row) for column in columns}
-            except ValueError as reason:
-                reasons[str(reason)] = None
-            else:
-                connection.execute(update(table).where(*own).values(plain))
-                options.decrypted += 1
-    if reasons:
-        raise DatabaseUnusable(
-            f"Texts in the database are encrypted, and Steno no longer encrypts any: {'; '.join([*reasons][:3])}. Run"
-            " `steno migrate --decrypt NAME` once with each name that storage.encryption had, which decrypts them."
-            " If a key is lost, start with an empty database."
-        )
-
-
-def decrypted(keys: Mapping[str, bytes], table: str, column: str, row: RowMapping) -> Any:
-    """Return the plain text or list. Raises `ValueError` with the reason if it cannot be decrypted."""
-    stored = row[column]
-    if not isinstance(stored, str):
-        return stored
-    if stored.startswith(f" {MARK}"):  # Release 0.1 put a space before a plain text that begins with the mark.
-        return stored[1:]
-    if not stored.startswith(MARK):
-        return stored
-    key, _, encrypted = stored.removeprefix(MARK).partition(":")
-    if key not in keys:
-        raise ValueError(f"no --decrypt names the key {key!r}")
-    place = "\0".join((table, column, row["tenant"], row["id"])).encode()
-    cipher = AESGCM(blake2b(place, digest_size=32, key=keys[key], person=b"steno-seal").digest())
-    try:
-        data = b64decode(encrypted, validate=True)
-        plain = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], place).decode()
-    except (ValueError, InvalidTag) as error:
-        raise ValueError("a text was changed after it was encrypted") from error
-    return json.loads(plain) if column in LISTS else plain
+def refuse_encrypted_texts(connection: Connection) -> None:
+    """Raise `DatabaseUnusable` if the database has encrypted texts."""
+    for table, column in (("summary_chunks", "text"), ("messages", "sent")):
+        if connection.scalar(text(f"SELECT id FROM {table} WHERE {column} LIKE '{MARK}%' LIMIT 1")):  # noqa: S608
+            raise DatabaseUnusable(
+                "Texts in the database are encrypted, and this release of Steno cannot decrypt them. Run `steno migrate"
+                f" --decrypt NAME` of commit {DECRYPTS} once, with each name that storage.encryption had. If a key is"
+                " lost, start with an empty database."
+            )
 
 
 # Rows that the operator may still need
@@ -135,17 +87,17 @@ def decrypted(keys: Mapping[str, bytes], table: str, column: str, row: RowMappin
 EXPORTED = {"client_keys": "keys", "tenant_links": "links between tenants", "operator_acts": "acts of operators"}
 
 
-def export(connection: Connection, options: Upgrade) -> None:
+def export(connection: Connection, place: Path | None) -> None:
     """Write the rows of `EXPORTED` to a file, one JSON object per line."""
     tables = [Table(name, MetaData(), autoload_with=connection) for name in EXPORTED]
     rows = [{"table": table.name, **row} for table in tables for row in connection.execute(select(table)).mappings()]
     if not rows:
         return
     try:
-        if options.export is None:
+        if place is None:
             raise FileNotFoundError("no file is named")
-        make_folder(options.export.parent)
-        with open(options.export, "w", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
+        make_folder(place.parent)
+        with open(place, "w", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
     except OSError as error:
         raise DatabaseUnusable(
@@ -153,7 +105,6 @@ def export(connection: Connection, options: Upgrade) -> None:
             f" {error.strerror or error}. Run `steno migrate`: it writes them"
             " beside the SQLite file, or to Steno's folder (STENO_HOME)."
         ) from error
-    options.exported = len(rows)
 
 
 def drop_words() -> None:

@@ -34,10 +34,10 @@ def health_router(services: Services, metrics: Metrics) -> APIRouter:
         status = "ok" if store.remedy is None else "degraded"
         if request.scope.get(LISTENER) == "callers":
             return {"status": status}
-        database: dict[str, Any] = {"db": store.state}
+        database: dict[str, str | None] = {"db": "ok"}
         if store.remedy is not None:
-            db = store.state if store.reason is not None else "not_written"
-            database = {"db": db, "reason": store.reason or store.not_written, "remedy": store.remedy}
+            db = "not_written" if store.reason is None else "degraded"
+            database = {"db": db, "reason": store.reason or store.writes.reason, "remedy": store.remedy}
         return {
             "status": status,
             **database,

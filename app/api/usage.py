@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing, made_of
 from app.errors import InvalidRequest
-from app.store import Grouping, StoredUsage, UsageSum, UsageSums
+from app.store import StoredUsage, UsageSum, UsageSums
 from app.store.usage import read_records, read_report
 from app.tokens.usage import PriceSource, Purpose
 
@@ -155,7 +155,7 @@ async def report_usage(
     since: Annotated[datetime | None, Query(description="30 days before its end, if it is not given.")] = None,
     until: Annotated[datetime | None, Query(description="Not included. The period has at most 366 days.")] = None,
     model: Annotated[str | None, Query(description="Of this model alone.")] = None,
-    by: Annotated[Grouping | None, Query(description="Add groups: a day, or a model, each.")] = None,
+    by: Annotated[Literal["day", "model"] | None, Query(description="Add groups: a day, or a model, each.")] = None,
 ) -> UsageReportOut:
     """Usage of the caller's calls in all conversations together, and how much of it came from the provider's cache.
 

@@ -84,11 +84,12 @@ def _with_store(config: str | None, database_url: str | None, work: Callable[[St
 
     async def run() -> T:
         store = open_store(settings)
+        place = store.database.address.place
         try:
             if store.is_new:
-                raise StoreUnavailable(f"There is no database {store.place} yet. `steno migrate` makes it.")
+                raise StoreUnavailable(f"There is no database {place} yet. `steno migrate` makes it.")
             if await store.revision() != NEWEST:
-                raise StoreUnavailable(f"The database {store.place} has an earlier schema: `steno migrate`.")
+                raise StoreUnavailable(f"The database {place} has an earlier schema: `steno migrate`.")
             await store.start()
             return await work(store)
         finally:

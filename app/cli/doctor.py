@@ -141,8 +141,9 @@ def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[
 
 async def judge_database(store: Store) -> Finding:
     """Return a finding about the database, without changing the database."""
-    subject = f"database {store.place}"
-    if store.place == "memory":
+    place = store.database.address.place
+    subject = f"database {place}"
+    if place == "memory":
         return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
     if store.is_new:
         return Finding("ok", subject, "is made at the first start")

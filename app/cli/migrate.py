@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +14,7 @@ from app.settings import ConfigurationError
 from app.settings.checks import check_secret, open_store, server_secret
 from app.settings.storage import home, tables_folder
 from app.store import StoreError, StoreUnavailable
-from app.store.schema import Upgrade
+from app.store.schema import NEWEST
 from app.tokens.tokenizer import TablesUnavailable, fetch, missing_in
 
 cli = commands()
@@ -29,29 +27,24 @@ def migrate(
     if_reachable: Annotated[
         bool, typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there.")
     ] = False,
-    decrypt: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Variable with a key of storage.encryption of release 0.1."),
-    ] = None,
 ) -> None:
     """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""
     settings = settings_of(config, storage={"url": database_url})
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
-    upgrade = Upgrade([read_key(name) for name in decrypt or ()])
 
-    async def run() -> tuple[str | None, str, bool]:
+    async def run() -> tuple[str | None, bool, Path]:
         store = open_store(settings, secret=server_secret(settings))
-        typer.echo(f"Database {store.place}")
-        folder = store.database.address.path.parent if store.database.address.path else home()
-        upgrade.export = folder / f"steno-0.1-{int(time.time())}.jsonl"
+        address = store.database.address
+        typer.echo(f"Database {address.place}")
+        export = (address.path.parent if address.path else home()) / f"steno-0.1-{int(time.time())}.jsonl"
         try:
-            return *(await store.migrate(upgrade)), await store.bind_secret()
+            return *(await store.migrate(export)), export
         finally:
             await store.close()
 
     try:
-        before, after, is_bound_now = asyncio.run(run())
+        before, is_bound_now, export = asyncio.run(run())
     except StoreUnavailable as error:
         if not if_reachable:
             fail(str(error))
@@ -59,23 +52,12 @@ def migrate(
         return
     except (ConfigurationError, StoreError) as error:
         fail(str(error))
-    typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
-    if upgrade.decrypted:
-        typer.echo(f"Decrypted the texts of {upgrade.decrypted} rows.")
-    if upgrade.exported:
-        typer.echo(f"Exported {upgrade.exported} rows of keys, links and the audit trail to {upgrade.export}.")
-    if is_bound_now:
+    steps = f"Migrated from {before or 'nothing'} to {NEWEST}."
+    typer.echo(f"The schema is at {NEWEST}." if before == NEWEST else steps)
+    if export.exists():
+        typer.echo(f"Exported the rows of keys, links and the audit trail to {export}.")
+    if before and is_bound_now:
         typer.echo("The database belongs to this secret from now on: Steno refuses another one.")
-
-
-def read_key(name: str) -> bytes:
-    """Read a key from an environment variable. Exit if the key is invalid, without printing it."""
-    key = b""
-    with suppress(ValueError):
-        key = bytes.fromhex(os.environ.get(name, "").strip())
-    if len(key) != 32:
-        fail(f"--decrypt takes environment variables that hold 64 hexadecimal digits each; {name} does not.")
-    return key
 
 
 @cli.command()

@@ -211,7 +211,7 @@ class Server(uvicorn.Server):
     def _announce(self) -> None:
         """Report addresses, providers and database: in one log line, or as the banner for people."""
         settings, callers, operator, password = self._arguments
-        database = self._services.store.place
+        database = self._services.store.database.address.place
         admin = url_of(operator[0], nearby=True) if operator else None
         if is_readable(settings.log.format):
             sys.stdout.write(banner(settings, url_of(callers[0], nearby=True), database, password, admin))

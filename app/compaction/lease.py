@@ -44,7 +44,7 @@ from app.conversation.reasons import Code, Reasons, because, hint_for, joined
 from app.providers.ledger import Ledger
 from app.runtime.bounded import Erased
 from app.runtime.tasks import OwnedTasks, WorkerThreads
-from app.store import Claim, CompactionStore, Lease, StoreUnavailable, UsageRecord
+from app.store import Claim, Lease, Store, StoreUnavailable, UsageRecord
 from app.telemetry.metrics import Metrics
 from app.tokens.usage import SummaryStats
 
@@ -93,7 +93,7 @@ class CompactionJob(Struct, frozen=True):
 class LeasedCompaction:
     """Runner of compactions under a lease, with its dependencies."""
 
-    store: CompactionStore
+    store: Store
     summariser: Summariser
     routing: SummaryRouting
     tasks: OwnedTasks

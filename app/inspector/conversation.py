@@ -35,7 +35,7 @@ from app.inspector.payload import (
 from app.inspector.visits import PageRoute, TheForm, TheVisit, Visit, no_such_page, redirected
 from app.store import StoredConversation, StoredHistory, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
-from app.store.conversations import find_conversation, find_pins, latest_request_at
+from app.store.conversations import find_conversation, find_pins
 from app.store.histories import find_titles
 from app.store.tables import Paging
 from app.store.usage import read_records
@@ -206,10 +206,10 @@ async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Respon
 @router.get("/status")
 async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Response:
     """Return the time of the latest request. An open page polls this route."""
-    updated = await visit.find(latest_request_at, conversation_id)
-    if updated is None:
+    found = await visit.find(find_conversation, conversation_id)
+    if found is None:
         raise no_such_page()
-    return Response(msgspec.json.encode({"updated": updated}), headers=HEADERS, media_type="application/json")
+    return Response(msgspec.json.encode({"updated": found.updated_at}), headers=HEADERS, media_type="application/json")
 
 
 @router.get("/summaries/{summary_id}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, get_args
 
@@ -13,15 +13,16 @@ from app.api.usage import totals_of
 from app.compaction.decision import Status
 from app.inspector.pages import address, currency_of, short, whole
 from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
-from app.store import PeriodUsage, StoredCalibration, UnknownCursor, UsageSums, Wanted
+from app.store import StoredCalibration, UnknownCursor, UsageSum, UsageSums, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations
 from app.store.conversations import search_conversations
 from app.store.histories import find_titles
 from app.store.tables import Paging
-from app.store.usage import add_sums, read_periods, read_report
+from app.store.usage import read_report
 
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days"}
-FATES = ("full", "summarized", "trimmed", "bypassed")
+KINDS = ("full", "summarized", "trimmed", "bypassed", "failed")
+"""Context statuses of answered calls, and calls that failed."""
 MOST_CALIBRATIONS = 30
 MOST_MODELS = 20
 PER_PAGE = 50
@@ -36,24 +37,23 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = 1) -> Response:
     """Show the usage of the latest `days` days: by day, or by hour for a single day."""
     starts, size = _starts(days), timedelta(hours=1) if days == 1 else timedelta(days=1)
-    begin, end = (round(time.timestamp() * 1_000) for time in (starts[0], starts[-1] + size))
-    usage = await visit.find(read_periods, begin, round(size.total_seconds() * 1_000))
-    periods = {start: [each for each in usage if each.start == start] for start in starts}
-    sums = _sums(usage)
+    within = [round(time.timestamp() * 1_000) for time in (starts[0], starts[-1] + size)]
+    usage = await visit.find(read_report, *within, by="hour" if days == 1 else "day")
+    periods = dict.fromkeys(starts, UsageSums()) | {each.key: each.sums for each in usage.groups}
     calibrations = await visit.find(read_own_calibrations, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
         days=days,
         periods=PERIODS,
         named=PERIODS.get(days, f"{days} days"),
-        totals=totals_of(sums),
-        currency=currency_of(sums.messages, sums.summaries),
+        totals=totals_of(usage.sums),
+        currency=currency_of(usage.sums.messages, usage.sums.summaries),
         is_simulated=visit.is_simulated(visit.services.providers.all),
-        tokens=[_tokens(_named(start, days), parts) for start, parts in periods.items()],
-        fates=[_fates(_named(start, days), parts) for start, parts in periods.items()],
-        kinds=(*FATES, "failed"),
-        table=[(start, totals_of(_sums(parts))) for start, parts in reversed(periods.items()) if parts],
-        models=(await visit.find(read_report, begin, end, by="model")).groups[:MOST_MODELS],
+        tokens=[_tokens(_named(start, days), sums.messages) for start, sums in periods.items()],
+        fates=[_fates(_named(start, days), sums.messages) for start, sums in periods.items()],
+        kinds=KINDS,
+        table=[(start, totals_of(sums)) for start, sums in reversed(periods.items()) if sums != UsageSums()],
+        models=(await visit.find(read_report, *within, by="model")).groups[:MOST_MODELS],
         calibrations=[_calibration(visit, stored) for stored in calibrations.data],
         others_exist=await visit.others_exist(),
     )
@@ -67,13 +67,6 @@ def _starts(days: int) -> list[datetime]:
     return [hour.replace(hour=0) - timedelta(days=back) for back in reversed(range(days))]
 
 
-def _sums(periods: Sequence[PeriodUsage]) -> UsageSums:
-    return UsageSums(
-        add_sums(each.sums for each in periods if each.purpose == "message"),
-        add_sums(each.sums for each in periods if each.purpose != "message"),
-    )
-
-
 def _named(start: datetime, days: int) -> str:
     return f"{start:%H:%M}" if days == 1 else f"{start.day} {start:%b}"
 
@@ -83,19 +76,15 @@ def _bar(name: str, label: str, amounts: Mapping[str, int]) -> dict[str, Any]:
     return {"name": name, "label": label, "amounts": amounts, "total": sum(amounts.values())}
 
 
-def _tokens(name: str, parts: Sequence[PeriodUsage]) -> dict[str, Any]:
-    answers = _sums(parts).messages
+def _tokens(name: str, answers: UsageSum) -> dict[str, Any]:
     sent, saved = answers.prompt, max(answers.saved, 0)
     return _bar(name, f"{name}: {short(sent)} tokens sent, {short(saved)} saved", {"sent": sent, "saved": saved})
 
 
-def _fates(name: str, parts: Iterable[PeriodUsage]) -> dict[str, Any]:
+def _fates(name: str, answers: UsageSum) -> dict[str, Any]:
     """Return a bar of the answered calls by context status, and of the failed calls."""
-    amounts = dict.fromkeys((*FATES, "failed"), 0)
-    for part in parts:
-        if part.purpose == "message":
-            amounts[part.context_status or "full"] += part.sums.calls - part.sums.failed
-            amounts["failed"] += part.sums.failed
+    others = {kind: getattr(answers, kind) for kind in KINDS if kind != "full"}
+    amounts = {"full": answers.calls - sum(others.values()), **others}
     said = ", ".join(f"{whole(number)} {kind}" for kind, number in amounts.items() if number)
     return _bar(name, f"{name}: {said or 'no calls'}", amounts)
 
@@ -118,7 +107,7 @@ async def list_conversations(
     wanted = Wanted(text=q.strip(), status=status or None, model=model or None)
     asked = {"q": wanted.text, "status": status, "model": model}  # Values of the form, for the link to the next page.
     try:
-        found = await visit.find(search_conversations, wanted, limit=PER_PAGE, after=after)
+        found = await visit.find(search_conversations, wanted, Paging(PER_PAGE, after, "desc"))
     except UnknownCursor:
         return redirected(address(HERE, **asked))
     return visit.page(

@@ -44,7 +44,7 @@ async def show_setup(request: Request, inspector: TheInspector) -> Response:
             ("anthropic", "Anthropic: messages, Claude Code", "ANTHROPIC_BASE_URL", base),
             ("named", "With the conversation's id in the path", "", f"{base}/c/MY-CONVERSATION/v1"),
         ],
-        "database": services.store.state,
+        "database": "ok" if services.store.reason is None else "degraded",
         "tokenizer": "estimated by bytes" if services.estimator.heuristics else "exact",
     }
     try:
@@ -64,11 +64,12 @@ async def show_setup(request: Request, inspector: TheInspector) -> Response:
 def _findings(visit: Visit) -> list[Finding]:
     """Return the problems of the settings and the database, in the words of `steno doctor`."""
     store, found = visit.services.store, list(visit.inspector.findings)
+    place = store.database.address.place
     if store.reason is not None:
-        text = f"The database {store.place} cannot be used: {store.reason}"
+        text = f"The database {place} cannot be used: {store.reason}"
         found.insert(0, Finding("problem", "database", text, "Requests are served un-compacted; it is tried again."))
-    elif store.not_written is not None:
-        text = f"The database {store.place} can be read and not written: {store.not_written}"
+    elif store.writes.reason is not None:
+        text = f"The database {place} can be read and not written: {store.writes.reason}"
         found.insert(0, Finding("problem", "database", text, store.remedy or ""))
     return found
 

@@ -208,7 +208,7 @@ class Windows:
         """Load the limits of all replicas. Raises `StoreUnavailable`."""
         # The rows may lack limits that are stored during the read: `gone` does not contain these.
         gone = set(self._stored)
-        for row in await self._store.before_start(read_learned_windows, self._upstream, MOST_LEARNT):
+        for row in await self._store.task(read_learned_windows, self._upstream, MOST_LEARNT):
             key = row.tenant, row.model
             gone.discard(key)
             if row.limit < (answered := self._prompts.own(*key) or 0):
@@ -227,7 +227,7 @@ class Windows:
 
     async def _share(self) -> None:
         while True:
-            if self._store.state == "ok":
+            if self._store.reason is None:
                 with suppress(StoreUnavailable):
                     await self.load()
             await asyncio.sleep(SHARED_SECONDS)

@@ -17,11 +17,9 @@ from app.store.engine import (
 )
 from app.store.histories import LatestHistory, StoredHistory, StoredMessage
 from app.store.leases import Claim, Lease
-from app.store.store import CompactionStore, Store
+from app.store.store import Store
 from app.store.tables import Page, Paging
 from app.store.usage import (
-    Grouping,
-    PeriodUsage,
     StoredUsage,
     UsagePage,
     UsageRecord,

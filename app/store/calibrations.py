@@ -122,7 +122,7 @@ async def learn_calibrations(
 async def read_own_calibrations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredCalibration]:
     """Return a page of the tenant's own calibrations. Raises UnknownCursor."""
     rows = select(calibrations).where(calibrations.c.tenant == tenant)
-    return await read_page(connection, calibrations, rows, _stored, paging)
+    return await read_page(connection, rows, _stored, paging)
 
 
 def _stored(row: Row[Any]) -> StoredCalibration:

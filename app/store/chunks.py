@@ -176,7 +176,7 @@ async def read_summaries(
 ) -> Page[SummaryChunk]:
     """Return a page of the chunks made for the conversation or used by its latest request. Raises UnknownCursor."""
     rows = await _summaries_of(connection, tenant, conversation_id)
-    return await read_page(connection, summary_chunks, rows, _read_chunk, paging)
+    return await read_page(connection, rows, _read_chunk, paging)
 
 
 async def find_summary(
@@ -201,8 +201,7 @@ async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_i
 
 async def search_summaries(connection: AsyncConnection, tenant: str, text: str, paging: Paging) -> Page[SummaryChunk]:
     """Return a page of the tenant's chunks that contain a text. Raises UnknownCursor."""
-    rows = holding(tenant, text)
-    return await read_page(connection, rows.selected_columns.id.table, rows, _read_chunk, paging)
+    return await read_page(connection, holding(tenant, text), _read_chunk, paging)
 
 
 def holding(tenant: str, text: str) -> Select[Any]:

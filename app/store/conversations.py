@@ -26,7 +26,6 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -34,7 +33,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.conversation.identity import Head
 from app.conversation.reasons import Code
 from app.store.chunks import delete_chunks_of, holding, note_use
-from app.store.engine import UnknownCursor
 from app.store.leases import revoke_leases
 from app.store.tables import (
     Insert,
@@ -254,7 +252,7 @@ def _created_at(head: str) -> ScalarSelect[int]:
 async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:
     """Return a page of the tenant's conversations, by time of creation. Raises UnknownCursor."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
-    return await read_page(connection, conversations, rows, _conversation, paging)
+    return await read_page(connection, rows, _conversation, paging)
 
 
 async def find_conversation(
@@ -268,13 +266,6 @@ async def find_conversation(
 
 def _conversation(row: Row[Any]) -> StoredConversation:
     return StoredConversation(**members(row, "tenant", "head"))
-
-
-async def latest_request_at(connection: AsyncConnection, tenant: str, conversation_id: str) -> datetime | None:
-    """Return the time at which the latest request was stored; None if the conversation is unknown."""
-    own = owned(conversations, tenant, id=conversation_id)
-    updated = await connection.scalar(select(conversations.c.updated_at).where(own))
-    return None if updated is None else moment(updated)
 
 
 async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:
@@ -300,24 +291,11 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
 
 
 async def search_conversations(
-    connection: AsyncConnection, tenant: str, wanted: Wanted, *, limit: int, after: str | None
+    connection: AsyncConnection, tenant: str, wanted: Wanted, paging: Paging
 ) -> Page[StoredConversation]:
-    """Return a page of the matching conversations, by time of the latest request, the newest first. Raises
-    UnknownCursor if `after` does not have the form of a `last_id`."""
-    id_, updated = conversations.c.id, conversations.c.updated_at
-    found = select(id_, updated).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
-    if after is not None:
-        found = found.where(tuple_(updated, id_) < tuple_(*_read_cursor(after)))
-    found = found.order_by(updated.desc(), id_.desc()).limit(limit + 1)
-    # Two queries, because one would read all columns of all rows to sort them, and some columns are long.
-    places = {row.id: f"{row.updated_at}.{row.id}" for row in await connection.execute(found)}
-    shown = list(places)[:limit]
-    among = owned(conversations, tenant), is_among(connection, conversations.c.id, shown)
-    rows = await connection.execute(select(conversations).where(*among))
-    listed = {row.id: _conversation(row) for row in rows}
-    data = [listed[id_] for id_ in shown if id_ in listed]
-    first, last = (places[shown[0]], places[shown[-1]]) if shown else (None, None)
-    return Page(data, first, last, has_more=len(places) > limit)
+    """Return a page of the matching conversations, by time of the latest request. Raises UnknownCursor."""
+    rows = select(conversations).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
+    return await read_page(connection, rows, _conversation, paging, by="updated_at")
 
 
 def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
@@ -331,13 +309,6 @@ def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
     if wanted.model is not None:
         conditions.append(table.model == wanted.model)
     return conditions
-
-
-def _read_cursor(after: str) -> tuple[int, str]:
-    key, point, id_ = after.partition(".")
-    if not point or not key.isdecimal() or len(key) > 18:
-        raise UnknownCursor(f"The list holds no {after!r:.100} to continue after.")
-    return int(key), id_
 
 
 async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:

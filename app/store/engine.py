@@ -83,9 +83,7 @@ _CONTENDED_STATES = ("40", "55P03")
 # or system, 25006 a standby after a failover, 25P03 and 25P04 a transaction idle or open for too long, 55000 a database
 # that accepts no connections at the moment.
 _TRANSIENT_STATES = ("08", "53", "55000", "57014", "57P0", "58", _DEMOTED, "25P03", "25P04", *_CONTENDED_STATES)
-# 28 wrong password or pg_hba.conf, 3D000 missing database, 42501 missing right. At the start they mean a wrong URL.
-# Later they mean that an operator is changing the password or the rights, or restoring the database: the statement is
-# not at fault.
+# 28 wrong password or pg_hba.conf, 3D000 missing database, 42501 missing right.
 _NOT_ALLOWED_IN = ("28", "3D000", "42501")
 # Errors of asyncpg when a connection was closed, or ended in the middle of an answer.
 _OF_THE_CONNECTION = (asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -133,31 +131,28 @@ def unavailable(error: BaseException) -> StoreUnavailable:
 
 
 def unopened(error: BaseException) -> StoreUnavailable | DatabaseUnusable:
-    """Translate a driver's error at Steno's start. At the start, a wrong password or file is not an outage."""
-    # Later, a SQLite file that cannot be opened or written is an outage: its volume may have become read-only.
-    is_closed = isinstance(error, DBAPIError) and _sqlite_code(error.orig) in _CLOSED_CODES
-    if is_unreachable(error) and not is_closed:
+    """Translate a driver's error at Steno's start."""
+    if is_away(error, at_start=True):
         return StoreUnavailable(describe(error))
     if _is_configuration(error):
         return DatabaseURLError(f"The database URL cannot be used: {describe_refusal(error)}")
     return DatabaseUnusable(f"The database cannot be opened: {describe_refusal(error)}")
 
 
-def is_away(error: BaseException) -> bool:
-    """Whether the error is an outage of a database that worked before. A wrong password and a missing right count."""
-    return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
+def is_away(error: BaseException, *, at_start: bool = False) -> bool:
+    """Whether the error is an outage, so that a later attempt may succeed.
 
-
-def is_unreachable(error: BaseException) -> bool:
-    """Whether a later attempt may succeed, unlike with a wrong password, file or statement."""
+    At Steno's start, a wrong password, a missing right and a file that cannot be opened or written are no outage. Later
+    they are: an operator changes the password, or the volume has become read-only.
+    """
     if isinstance(error, OSError | PoolExhausted):
         return True
     if not isinstance(error, DBAPIError):
         return False
     if isinstance(error.orig, sqlite3.Error):
-        return _sqlite_code(error.orig) in _TRANSIENT_CODES | _CLOSED_CODES
+        return _sqlite_code(error.orig) in (_TRANSIENT_CODES if at_start else _TRANSIENT_CODES | _CLOSED_CODES)
     if state := _state(error):
-        return state.startswith(_TRANSIENT_STATES)
+        return state.startswith(_TRANSIENT_STATES if at_start else (*_TRANSIENT_STATES, *_NOT_ALLOWED_IN))
     return isinstance(_cause(error), _OF_THE_CONNECTION) and not _is_configuration(error)
 
 

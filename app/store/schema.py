@@ -15,13 +15,12 @@ import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
 import structlog
-from msgspec import Struct
 from sqlalchemy import (
     Column,
     Connection,
@@ -42,10 +41,8 @@ from app.store.engine import (
     DATABASE_ERRORS,
     Database,
     DatabaseUnusable,
-    StoreUnavailable,
-    describe,
     describe_refusal,
-    is_unreachable,
+    is_away,
     unopened,
 )
 from app.store.tables import insert_into, metadata, settings_check
@@ -70,17 +67,6 @@ _SECRET = "secret"  # noqa: S105 - the name of a row
 # The key of this advisory lock has two numbers, and the keys of the leases' locks have one, so they differ.
 _LOCK = (0x57E0, 0x0001)
 _FILE_LOCK_POLL_SECONDS = 0.05
-
-
-class Upgrade(Struct):
-    """Options of an upgrade from release 0.1, and its results: numbers of decrypted and exported rows."""
-
-    keys: Sequence[bytes] = ()
-    """Keys that decrypt the texts of release 0.1."""
-    export: Path | None = None
-    """File for rows that this release does not use. None: raise DatabaseUnusable if there are such rows."""
-    decrypted: int = 0
-    exported: int = 0
 
 
 def scripts() -> Path:
@@ -129,14 +115,19 @@ async def is_newest(database: Database) -> bool:
         async with database.reading() as connection:
             return await current(connection) == NEWEST
     except DATABASE_ERRORS as error:
-        if is_unreachable(error):
-            raise StoreUnavailable(describe(error)) from error
+        if is_away(error, at_start=True):
+            raise unopened(error) from error
         return False
 
 
-async def upgrade(database: Database, options: Upgrade | None = None, secret_digest: bytes | None = None) -> str | None:
-    """Migrate, and return the old revision. In an empty database, create the tables, store the digest, and return None.
+async def upgrade(
+    database: Database, export: Path | None = None, secret_digest: bytes | None = None, *, binds: bool = False
+) -> tuple[str | None, bool]:
+    """Migrate, or create the tables in an empty database. Return the old revision, None if the database was empty, and
+    whether the database had no digest of a secret before.
 
+    Store the digest in an empty database; with `binds`, also in a database without a digest. Write the rows of release
+    0.1 that this release does not use to the file `export`. Without a file, refuse them.
     Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
@@ -147,17 +138,19 @@ async def upgrade(database: Database, options: Upgrade | None = None, secret_dig
         try:
             if before is None:
                 await connection.run_sync(_create)
-                if secret_digest is not None:
-                    await keep_digest(connection, secret_digest)
             else:
-                await connection.run_sync(_migrate, before, options or Upgrade())
+                await connection.run_sync(_migrate, before, export)
         except DATABASE_ERRORS as error:
-            if is_unreachable(error):
+            if is_away(error, at_start=True):
                 raise
             what = f"Migrating from {before} to {NEWEST} failed" if before else "The tables could not be made"
             raise DatabaseUnusable(f"{what}: {describe_refusal(error)}") from error
+        is_bound_now = False
+        if secret_digest is not None and (binds or before is None):
+            bind = insert_into(connection, settings_check).values(name=_SECRET, digest=secret_digest)
+            is_bound_now = bool((await connection.execute(bind.on_conflict_do_nothing())).rowcount)
     close_to_others(database)  # Only now is it certain that the file is Steno's.
-    return before
+    return before, is_bound_now
 
 
 def _create(connection: Connection) -> None:
@@ -169,14 +162,14 @@ def _create(connection: Connection) -> None:
     connection.execute(insert(version).values(version_num=NEWEST))
 
 
-def _migrate(connection: Connection, before: str, options: Upgrade) -> None:
+def _migrate(connection: Connection, before: str, export: Path | None) -> None:
     from alembic import command  # noqa: PLC0415 - slow to import and needed once
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", str(scripts()))
-    config.attributes |= {"connection": connection, "upgrade": options}
+    config.attributes |= {"connection": connection, "export": export}
     try:
         command.upgrade(config, "head")
     except CommandError as error:
@@ -231,12 +224,6 @@ async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -
         return None
     found = await connection.scalar(select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
     return None if found is None else found == secret_digest
-
-
-async def keep_digest(connection: AsyncConnection, digest: bytes) -> bool:
-    """Store the digest of the secret; return False if a digest is stored already. Needs a transaction."""
-    statement = insert_into(connection, settings_check).values(name=_SECRET, digest=digest)
-    return bool((await connection.execute(statement.on_conflict_do_nothing())).rowcount)
 
 
 def wrong_secret(database: Database) -> DatabaseUnusable:

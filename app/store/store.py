@@ -11,8 +11,9 @@ import random
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from time import monotonic
-from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -74,37 +75,6 @@ class StoredPrefix(Struct, frozen=True):
     chunks: Sequence[SummaryChunk]
     masks: Sequence[tuple[bytes, bytes]]
     """Mask boundaries, each with the digest at which the summaries ended when the mask was stored."""
-
-
-class CompactionStore(Protocol):
-    """The methods of the store that a compaction calls. The coroutines raise `StoreUnavailable`."""
-
-    async def read_prefix(
-        self,
-        tenant: str,
-        conversation_id: str,
-        chain: Sequence[bytes],
-        cuts: Sequence[bytes],
-        *,
-        series: str | None,
-        masks: str | None,
-        bind: bool = True,
-    ) -> StoredPrefix: ...
-    async def read_chunks(self, tenant: str, series: str, cuts: Sequence[bytes]) -> list[SummaryChunk]: ...
-    async def read_first_chunks(
-        self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
-    ) -> list[FirstChunk]: ...
-    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]: ...
-    async def is_stored(self, tenant: str, conversation_id: str) -> bool: ...
-    def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool: ...
-    async def keep_mask(
-        self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
-    ) -> None: ...
-    async def take_lease(self, claim: Claim, holder: str, most: int | None = None) -> Lease | Refusal: ...
-    async def await_lease(self, claim: Claim, seconds: float) -> Literal["ended", "revoked"] | None: ...
-    async def renew_lease(self, held: Lease) -> bool: ...
-    async def release_lease(self, held: Lease) -> bool: ...
-    async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None: ...
 
 
 class Store:
@@ -176,7 +146,7 @@ class Store:
     async def connect(self) -> None:
         """Connect and migrate. Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not."""
         # Bounded: if the store is closed meanwhile, the attempt is abandoned, not cancelled (see `Guard`).
-        await self.guard.bounded(self.migrate, MIGRATION_SECONDS)
+        await self.guard.bounded(self._open, MIGRATION_SECONDS)
         self._not_ready = None
         self.ready.set()
 
@@ -202,34 +172,22 @@ class Store:
             log.warning("database away", reason=reason, remedy=REMEDY)
         self._not_ready = reason
 
-    async def migrate(self, options: schema.Upgrade | None = None) -> tuple[str | None, str]:
-        """Migrate, and return the revisions before (None: the database was empty) and after.
-
-        Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
-        """
-        if await schema.is_newest(self.database):
-            schema.close_to_others(self.database)
-            await self._refuse_another_secret()
-            return schema.NEWEST, schema.NEWEST
-        before = await schema.upgrade(self.database, options, self._secret_digest)
-        return before, schema.NEWEST
-
-    async def bind_secret(self) -> bool:
-        """Store the digest of the secret; return False if a digest is stored already. Raises like `migrate`."""
-        if (digest := self._secret_digest) is None:
-            return False
-        async with schema.alone(self.database) as connection:
-            is_new = await schema.keep_digest(connection, digest)
-        await self._refuse_another_secret()
-        return is_new
-
-    async def _refuse_another_secret(self) -> None:
+    async def _open(self) -> None:
+        if not await schema.is_newest(self.database):
+            await schema.upgrade(self.database, secret_digest=self._secret_digest)
+            return
+        schema.close_to_others(self.database)
         if await self.secret_fits() is False:
             raise schema.wrong_secret(self.database)
 
+    async def migrate(self, export: Path | None = None) -> tuple[str | None, bool]:
+        """Migrate the database, and bind it to the secret: see `schema.upgrade`."""
+        return await schema.upgrade(self.database, export, self._secret_digest, binds=True)
+
     async def secret_fits(self) -> bool | None:
         """Whether the stored digest is of `secret`; None if either is missing. Raises StoreUnavailable."""
-        return await self.before_start(schema.belongs_to, self._secret_digest)
+        belongs_to = partial(self._read, schema.belongs_to, self._secret_digest)
+        return await self.guard.bounded(belongs_to, REST_SECONDS)
 
     async def revision(self) -> str | None:
         """Return the schema's revision, also before the start; None for an empty database. Raises StoreUnavailable if a
@@ -249,31 +207,16 @@ class Store:
         return path is not None and not path.exists()
 
     @property
-    def state(self) -> Literal["ok", "degraded"]:
-        """`degraded` if requests cannot read the store. `not_written` reports failed writes."""
-        return "ok" if self.reason is None else "degraded"
-
-    @property
     def reason(self) -> str | None:
-        """Why the store is degraded; None if it is not."""
+        """Why requests cannot read the store; None if they can. `writes.reason` reports failed writes."""
         return self._not_ready or self.guard.reason
-
-    @property
-    def not_written(self) -> str | None:
-        """Why the last attempt to store queued rows failed, even if reading works; None if it succeeded."""
-        return self.writes.reason
 
     @property
     def remedy(self) -> str | None:
         """Advice to the operator; None if the store can be read and written."""
         if self.reason is not None:
             return REMEDY
-        return None if self.not_written is None else UNWRITABLE
-
-    @property
-    def place(self) -> str:
-        """The database's URL or path, without its password."""
-        return self.database.address.place
+        return None if self.writes.reason is None else UNWRITABLE
 
     # Methods that run a query. Each raises StoreUnavailable and the errors of the query.
 
@@ -305,10 +248,6 @@ class Store:
     async def task_change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Change rows in the background, in a transaction."""
         return await self._bounded(partial(self._change, change, *arguments, **options), TASK_SECONDS)
-
-    async def before_start(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Read like `task`, but also if the store is not started, as in `steno doctor`."""
-        return await self.guard.bounded(partial(self._read, query, *arguments, **options), TASK_SECONDS)
 
     async def _read(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         async with self.database.reading() as connection:
@@ -343,7 +282,7 @@ class Store:
         if self._not_ready is not None:
             raise StoreUnavailable(self._not_ready)
 
-    # For compactions. Each raises StoreUnavailable.
+    # For compactions, which also call `is_erased` and `is_stored`. Each raises StoreUnavailable.
 
     async def read_prefix(
         self,
@@ -472,7 +411,7 @@ class Store:
         return self.writes.is_erased(tenant, conversation_id, epoch)
 
     async def is_stored(self, tenant: str, conversation_id: str) -> bool:
-        return await self.rest(conversations.latest_request_at, tenant, conversation_id) is not None
+        return await self.rest(conversations.find_conversation, tenant, conversation_id) is not None
 
     async def history(self, tenant: str, conversation_id: str) -> StoredHistory | None:
         """Return the history of the conversation's latest request; None if there is none. Flush the queued history

@@ -337,20 +337,19 @@ class Paging(Struct, frozen=True):
 
 async def read_page(
     connection: AsyncConnection,
-    table: FromClause,
     rows: Select[Any],
     build: Callable[[Row[Any]], T],
     paging: Paging,
+    by: Literal["created_at", "updated_at"] = "created_at",
 ) -> Page[T]:
-    """Return the page after `paging.after`, by creation time and id. Raises UnknownCursor if no row has this id."""
-    is_rising = paging.order == "asc"
-    keys = (table.c.created_at, table.c.id)
+    """Return the page after `paging.after`, by time and id. Raises UnknownCursor if no row has this id."""
+    is_rising, columns = paging.order == "asc", rows.selected_columns
+    keys = (columns[by], columns.id)
     if paging.after is not None:
-        cursor = (await connection.execute(rows.where(table.c.id == paging.after))).first()
-        if cursor is None:
-            raise UnknownCursor(f"The list holds no {paging.after!r} to continue after.")
-        reached = tuple_(cursor.created_at, cursor.id)
-        rows = rows.where(tuple_(*keys) > reached if is_rising else tuple_(*keys) < reached)
+        reached = (await connection.execute(rows.with_only_columns(*keys).where(columns.id == paging.after))).first()
+        if reached is None:
+            raise UnknownCursor(f"The list holds no {paging.after!r:.100} to continue after.")
+        rows = rows.where(tuple_(*keys) > tuple_(*reached) if is_rising else tuple_(*keys) < tuple_(*reached))
     rows = rows.order_by(*(keys if is_rising else (key.desc() for key in keys))).limit(paging.limit + 1)
     found = (await connection.execute(rows)).all()
     shown = found[: paging.limit]

@@ -27,9 +27,9 @@ from app.store.tables import (
 from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400
-"""Most days or models in one report: the earliest days, or the models with the most prompt tokens."""
+"""Most groups in one report: the earliest hours or days, or the models with the most prompt tokens."""
 
-Grouping = Literal["day", "model"]
+_MILLISECONDS = {"hour": 3_600_000, "day": DAY_MS}
 
 _TOKENS = ("prompt", "completion", "cached", "written", "reasoning", "saved")
 _REPORTED = Tokens.__struct_fields__
@@ -84,12 +84,6 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
     """Estimated cost of the client's unchanged request, minus `cost`; None if one of the costs is unknown. For a
     summary: `-cost`."""
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether Steno shortened a request that exceeded the window's limit, and the provider answered it."""
-        decided = self.decided
-        return self.saved > 0 and decided is not None and (self.estimated or 0) > decided.limit
-
 
 class StoredUsage(Struct, frozen=True):
     record: UsageRecord
@@ -97,14 +91,15 @@ class StoredUsage(Struct, frozen=True):
 
 
 class UsageSum(Struct, frozen=True):
-    """Sums over calls: counts, tokens and costs. Values that the provider did not report count as 0.
-
-    `too_large` counts the calls with `UsageRecord.is_too_large`.
-    """
+    """Sums over calls: counts, tokens and costs. Values that the provider did not report count as 0."""
 
     calls: int = 0
     failed: int = 0
     """Calls with a status other than 200."""
+    summarized: int = 0
+    """Calls with status 200 and this context status; likewise the next two."""
+    trimmed: int = 0
+    bypassed: int = 0
     unreported: int = 0
     """Calls with status 200 and an unknown number of prompt tokens."""
     unpriced: int = 0
@@ -122,6 +117,7 @@ class UsageSum(Struct, frozen=True):
     reasoning: int = 0
     saved: int = 0
     too_large: int = 0
+    """Calls whose request exceeded the window's limit before Steno shortened it."""
     too_large_tokens: int = 0
     """Estimated tokens of the `too_large` requests, as the client sent them."""
     cost: float = 0.0
@@ -159,8 +155,8 @@ class UsagePage(Struct, frozen=True):
 
 
 class UsageGroup(Struct, frozen=True):
-    key: str
-    """Model, or day in UTC such as 2026-11-22."""
+    key: Any
+    """Model, or beginning of an hour or a day in UTC."""
     sums: UsageSums
 
 
@@ -169,16 +165,8 @@ class UsageReport(Struct, frozen=True):
 
     sums: UsageSums
     groups: Sequence[UsageGroup]
-    """Models by prompt tokens, the most first; days in order of time."""
+    """Models by prompt tokens, the most first; hours or days in order of time."""
     has_more: bool
-
-
-class PeriodUsage(Struct, frozen=True):
-    start: datetime
-    purpose: Purpose
-    context_status: str | None
-    """None for a summary."""
-    sums: UsageSum
 
 
 async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
@@ -193,7 +181,7 @@ async def read_records(connection: AsyncConnection, tenant: str, conversation_id
     """Return a page of the conversation's records, with the sums over all its records. The page of an unknown
     conversation is empty. Raises UnknownCursor."""
     own = owned(usage_records, tenant, conversation_id=conversation_id)
-    page = await read_page(connection, usage_records, select(usage_records).where(own), _stored, paging)
+    page = await read_page(connection, select(usage_records).where(own), _stored, paging)
     found = await connection.execute(_sums_by_purpose(_REQUESTS).where(own).group_by(_FOR_ANSWERS))
     return UsagePage(page, _sums_in(found.all()))
 
@@ -205,7 +193,7 @@ async def read_report(
     until_ms: int,
     *,
     model: str | None = None,
-    by: Grouping | None = None,
+    by: Literal["hour", "day", "model"] | None = None,
 ) -> UsageReport:
     """Add up the records of one model, or of all models. Times are in milliseconds since 1970, `until_ms` exclusive."""
     table = usage_records.c
@@ -223,30 +211,18 @@ async def read_report(
     return UsageReport(sums, groups[:MOST_GROUPS], has_more)
 
 
-async def read_periods(connection: AsyncConnection, tenant: str, since_ms: int, size_ms: int) -> list[PeriodUsage]:
-    """Add up a tenant's records from `since_ms` on, for each period, purpose and context status, in order of time. A
-    period has `size_ms` milliseconds: an hour or a day of UTC."""
-    table = usage_records.c
-    key: list[ColumnElement[Any]] = [literal_column(name) for name in ("period", "purpose", "context_status")]
-    statement = select((table.created_at // size_ms).label("period"), table.purpose, table.context_status, *_SUMS)
-    own = table.tenant == tenant, table.created_at >= since_ms
-    rows = await connection.execute(statement.where(*own).group_by(*key).order_by(*key))
-    return [PeriodUsage(moment(row.period * size_ms), row.purpose, row.context_status, _sum_in(row)) for row in rows]
-
-
-async def _groups(connection: AsyncConnection, within: Sequence[ColumnElement[bool]], by: Grouping) -> list[UsageGroup]:
+async def _groups(connection: AsyncConnection, within: Sequence[ColumnElement[bool]], by: str) -> list[UsageGroup]:
     """Return at most `MOST_GROUPS + 1` groups. The additional group shows that the report is incomplete."""
-    key = _DAY if by == "day" else literal_column("model")
-    prompts = func.sum(func.sum(usage_records.c.prompt_tokens)).over(partition_by=key)
-    first = key if by == "day" else prompts.desc().nulls_last()
-    grouped = _sums_by_purpose(_DAY_OF_RECORD if by == "day" else usage_records.c.model)
+    table, size = usage_records.c, _MILLISECONDS.get(by)
+    key: ColumnElement[Any] = literal_column("period" if size else "model")
+    first = key if size else func.sum(func.sum(table.prompt_tokens)).over(partition_by=key).desc().nulls_last()
+    grouped = _sums_by_purpose((table.created_at // size).label("period") if size else table.model)
     # A group has at most two rows: answers and summaries.
     statement = grouped.where(*within).group_by(_FOR_ANSWERS, key).order_by(first, key).limit(2 * MOST_GROUPS + 2)
-    rows: dict[Any, list[Row[Any]]] = {}
+    groups: dict[Any, list[Row[Any]]] = {}
     for row in await connection.execute(statement):
-        rows.setdefault(getattr(row, by), []).append(row)
-    names = {key: moment(key * DAY_MS).date().isoformat() if by == "day" else key for key in rows}
-    return [UsageGroup(names[key], _sums_in(of_group)) for key, of_group in rows.items()][: MOST_GROUPS + 1]
+        groups.setdefault(moment(row.period * size) if size else row.model, []).append(row)
+    return [UsageGroup(key, _sums_in(rows)) for key, rows in groups.items()][: MOST_GROUPS + 1]
 
 
 def _sums_by_purpose(*columns: ColumnElement[Any]) -> Select[Any]:
@@ -282,6 +258,7 @@ def _columns() -> list[ColumnElement[Any]]:
     sums = {
         "calls": func.count(),
         "failed": counted(~answered),
+        **{name: counted(answered, table.context_status == name) for name in ("summarized", "trimmed", "bypassed")},
         "unreported": counted(answered, table.prompt_tokens.is_(None)),
         "unpriced": counted(answered, table.cost.is_(None)),
         "priced": counted(priced),
@@ -302,8 +279,6 @@ def _columns() -> list[ColumnElement[Any]]:
 _SUMS = _columns()
 _REQUESTS = func.count(distinct(usage_records.c.request_id)).label("requests")
 _FOR_ANSWERS: ColumnElement[bool] = literal_column("for_answers")
-_DAY: ColumnElement[int] = literal_column("day")
-_DAY_OF_RECORD = (usage_records.c.created_at // DAY_MS).label("day")
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:

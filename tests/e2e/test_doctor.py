@@ -70,7 +70,6 @@ async def bound(url: str, secret: bytes = SECRET.encode()) -> None:
     """Make a database, or let a migrated one belong to a secret."""
     store = Store(url, secret=secret)
     await store.migrate()
-    await store.bind_secret()
     await store.close()
 
 

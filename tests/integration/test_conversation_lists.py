@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from app.store import ConversationSeen, Store, UnknownCursor, Wanted
 from app.store.conversations import read_tenants, search_conversations
+from app.store.tables import Paging
 from tests.integration.examples import TENANT, OpenStore, chunk, put, seen
 
 STRANGER = "another tenant"
@@ -38,7 +39,7 @@ def shown(number: int, **changes: Any) -> ConversationSeen:
 
 
 async def names(store: Store, **wanted: Any) -> list[str]:
-    found = await store.rest(search_conversations, TENANT, Wanted(**wanted), limit=10, after=None)
+    found = await store.rest(search_conversations, TENANT, Wanted(**wanted), Paging(10, order="desc"))
     return [each.id for each in found.data]
 
 
@@ -63,14 +64,14 @@ async def test_a_part_of_a_summary_finds_its_conversation(store: Store) -> None:
     await put(store, replace(chunk(0, 2, conversation_id="talk-1"), text="A refund of the bicycle was agreed."))
     assert await names(store, text="OF THE BICY") == ["talk-1"]
     assert await names(store, text="bicycle refund") == []
-    found = await store.rest(search_conversations, STRANGER, Wanted(text="bicycle"), limit=9, after=None)
+    found = await store.rest(search_conversations, STRANGER, Wanted(text="bicycle"), Paging(9))
     assert found.data == []
 
 
 async def test_pages_hold_every_conversation_once(store: Store) -> None:
     pages, after = list[list[str]](), None
     while True:
-        found = await store.rest(search_conversations, TENANT, Wanted(), limit=2, after=after)
+        found = await store.rest(search_conversations, TENANT, Wanted(), Paging(2, after, "desc"))
         pages.append([each.id for each in found.data])
         after = found.last_id
         if not found.has_more:
@@ -79,10 +80,10 @@ async def test_pages_hold_every_conversation_once(store: Store) -> None:
     assert [name for page in pages for name in page] == await names(store)
 
 
-@pytest.mark.parametrize("after", ["", "talk-1", "x.talk-1", "9" * 30 + ".a", "1e3.a", "²³.a"])
+@pytest.mark.parametrize("after", ["", "a-strangers"])
 async def test_a_cursor_that_no_list_gave_is_refused(after: str, store: Store) -> None:
     with pytest.raises(UnknownCursor):
-        await store.rest(search_conversations, TENANT, Wanted(), limit=2, after=after)
+        await store.rest(search_conversations, TENANT, Wanted(), Paging(2, after, "desc"))
 
 
 async def test_tenants_are_listed_with_their_conversations_the_latest_first(store: Store) -> None:

@@ -188,4 +188,4 @@ async def test_store_works_behind_pgbouncer_in_transaction_mode(pooled: Store) -
     await store.flush()
     for number in range(20):
         assert len(await store.heads(f"tenant {number}", [digest(1)])) == 1
-    assert (store.state, store.writes.conversations.dropped) == ("ok", 0)
+    assert (store.reason, store.writes.conversations.dropped) == (None, 0)

@@ -7,9 +7,8 @@ import asyncio
 from sqlalchemy import update
 
 from app.store import Claim, Lease, Store
-from app.store.conversations import latest_request_at
 from app.store.tables import leases
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, seen, span, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, span, take
 
 
 async def expire(store: Store) -> None:
@@ -31,15 +30,6 @@ async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
     assert isinstance(await other.take_lease(Claim(STRANGER, *third), "h2", 1), Lease)
     await one.release_lease(held)
     assert isinstance(await other.take_lease(Claim(TENANT, *third), "h2", 1), Lease)
-
-
-async def test_whoever_looks_at_a_conversation_sees_when_its_latest_request_was_stored(store: Store) -> None:
-    """None where nobody knows it."""
-    assert await store.task(latest_request_at, TENANT, "c1") is None
-    store.writes.record(seen("c1"))
-    await store.flush()
-    assert await store.task(latest_request_at, TENANT, "c1") is not None
-    assert await store.task(latest_request_at, STRANGER, "c1") is None
 
 
 async def test_other_series_does_not_wait(store: Store) -> None:

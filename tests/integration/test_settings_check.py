@@ -8,6 +8,7 @@ import pytest
 
 from app.store import DatabaseUnusable, Store
 from app.store.engine import Database
+from app.store.schema import NEWEST
 from tests.release_0_1 import make_release_0_1
 
 OpenWith = Callable[[bytes | None], Store]
@@ -32,9 +33,9 @@ async def open_with(empty_url: str) -> AsyncIterator[OpenWith]:
 async def test_an_empty_database_belongs_to_the_secret_of_the_first_start(open_with: OpenWith, empty_url: str) -> None:
     await open_with(RIGHT).start()
     await open_with(RIGHT).start()
-    assert not await open_with(RIGHT).bind_secret()
+    assert await open_with(RIGHT).migrate() == (NEWEST, False)
     wrong = open_with(WRONG)
-    for attempt in (wrong.start, wrong.migrate, wrong.bind_secret):
+    for attempt in (wrong.start, wrong.migrate):
         with pytest.raises(DatabaseUnusable) as refused:
             await attempt()
         for told in (Database(empty_url).address.place, "the old secret", "erase what was made with it"):
@@ -49,8 +50,7 @@ async def test_a_start_lets_no_database_of_an_earlier_release_belong_to_its_secr
     await make_release_0_1(empty_url)
     await open_with(WRONG).start()
     assert await open_with(WRONG).secret_fits() is None
-    assert await open_with(RIGHT).bind_secret()
-    assert not await open_with(RIGHT).bind_secret()
+    assert [await open_with(RIGHT).migrate() for _ in range(2)] == [(NEWEST, True), (NEWEST, False)]
     with pytest.raises(DatabaseUnusable):
         await open_with(WRONG).start()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from sqlalchemy import update
 from app.store import Store, UsageRecord, UsageReport, UsageSum
 from app.store import usage as reports
 from app.store.tables import Paging, usage_records
-from app.store.usage import add_sums, read_periods, read_records, read_report
+from app.store.usage import add_sums, read_records, read_report
 from app.tokens.usage import DecisionRecord, Tokens
 from tests.integration.examples import STRANGER, TENANT
 from tests.integration.test_usage import PRICE, record
@@ -82,9 +82,9 @@ async def test_days_are_told_in_their_order_as_they_are_in_utc(store: Store) -> 
         await put(store, at, tokens=Tokens(prompt, 1))
     groups = (await report(store, until=NOON + 4 * DAY, by="day")).groups
     assert [(group.key, group.sums.messages.prompt) for group in groups] == [
-        ("2024-10-04", 9),
-        ("2024-10-05", 2),
-        ("2024-10-07", 4),
+        (datetime(2024, 10, 4, tzinfo=UTC), 9),
+        (datetime(2024, 10, 5, tzinfo=UTC), 2),
+        (datetime(2024, 10, 7, tzinfo=UTC), 4),
     ]
 
 
@@ -119,24 +119,19 @@ async def write(store: Store, records: Sequence[UsageRecord]) -> None:
     await store.flush()
 
 
-async def test_periods_are_told_by_purpose_and_context_status(store: Store) -> None:
+async def test_hours_are_told_with_the_context_status_of_their_answers(store: Store) -> None:
     for at in (NOON - 1, NOON, NOON, NOON + DAY // 24):
         await put(store, at, context_status="full")
-    await put(store, NOON, context_status="summarized", status=500)
+    for status in (200, 500):
+        await put(store, NOON, context_status="summarized", status=status)
     await put(store, NOON, purpose="summary", context_status=None)
     await put(store, NOON, tenant=STRANGER)
-    found = await store.rest(read_periods, TENANT, NOON, DAY // 24)
-    assert [
-        (round(1_000 * each.start.timestamp()) - NOON, each.purpose, each.context_status, each.sums.calls)
-        for each in sorted(found, key=lambda each: (each.start, each.purpose, each.context_status or ""))
-    ] == [
-        (0, "message", "full", 2),
-        (0, "message", "summarized", 1),
-        (0, "summary", None, 1),
-        (DAY // 24, "message", "full", 1),
-    ]
-    (day,) = {each.start for each in await store.rest(read_periods, TENANT, NOON, DAY)}
-    assert day == datetime(2024, 10, 4, tzinfo=UTC)
+    noon = datetime(2024, 10, 4, 12, tzinfo=UTC)
+    first, second = (await report(store, by="hour")).groups
+    assert (first.key, second.key) == (noon, noon + timedelta(hours=1))
+    answers = first.sums.messages
+    assert (answers.calls, answers.summarized, answers.trimmed, answers.bypassed, answers.failed) == (4, 1, 0, 0, 1)
+    assert (first.sums.summaries.calls, second.sums.messages.calls) == (1, 1)
 
 
 async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in_all(store: Store) -> None:
@@ -151,16 +146,16 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
     ]
     await write(store, records)
     expected = sum(each.saved_cost or 0.0 for each in records)
-    large = [each for each in records if each.is_too_large]
+    large = [each for each in records if each.saved and each.decided and (each.estimated or 0) > each.decided.limit]
     assert large == records[1:9], "of the first one nothing was left out"
 
-    periods = await store.rest(read_periods, TENANT, 0, DAY)
+    days = await store.rest(read_report, TENANT, 0, 1 << 50, by="day")
     told = await store.rest(read_report, TENANT, 0, 1 << 50, by="model")
     assert sum(each.sums.saved_cost or 0.0 for each in told.groups) == expected
     assert next(each.sums.saved_cost for each in told.groups if each.key == "summariser") == -0.25
     pages = [await store.rest(read_records, TENANT, f"c{name}", Paging(1, order="desc")) for name in range(3)]
     in_parts = (
-        [each.sums for each in periods],
+        [part for group in days.groups for part in (group.sums.messages, group.sums.summaries)],
         [told.sums.messages, told.sums.summaries],
         [part for group in told.groups for part in (group.sums.messages, group.sums.summaries)],
         [part for page in pages for part in (page.sums.messages, page.sums.summaries)],

@@ -196,7 +196,7 @@ def _play(faulty: Scene, cell: Cell) -> Answer | None:
         return faulty.ask(fresh_history(), stream=cell.stream, within=cell.bound)
     faulty.start()
     for _ in range(TRIES):
-        until(lambda: faulty.steno.services.store.state == "ok")
+        until(lambda: faulty.steno.services.store.reason is None)
         assert _is_whole(faulty.ask(HELLO, stream=False))
         answer = _met(faulty, cell)
         if faulty.proxies[cell.target].wait_for(lambda proxy: bool(proxy.injected[cell.name]), 1.0):

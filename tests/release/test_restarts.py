@@ -43,7 +43,7 @@ def test_a_database_that_restarts_while_a_summary_is_made_costs_no_second_one(
     simulator.summary_default = type(simulator.summary_default)(delay=0.7)
 
     def restart(number: int) -> None:
-        until(lambda: served.services.store.state == "ok")
+        until(lambda: served.services.store.reason is None)
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(ask, served.url, soft(number), stream=bool(number % 2))
             assert simulator.wait_for(lambda _: len(simulator.summaries) == number)
@@ -54,7 +54,7 @@ def test_a_database_that_restarts_while_a_summary_is_made_costs_no_second_one(
     for number in range(1, RESTARTS + 1):
         restart(number)
     assert len(simulator.summaries) == RESTARTS
-    until(lambda: served.services.store.state == "ok")
+    until(lambda: served.services.store.reason is None)
     for number in range(1, RESTARTS + 1):
         assert told(ask(served.url, soft(number))) == (["summarized", "user_words"], None)
     assert len(simulator.summaries) == RESTARTS

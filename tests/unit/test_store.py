@@ -34,11 +34,11 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
     # Not asyncio's own: the servers of other tests sleep in this process, too.
     monkeypatch.setattr("app.store.store.sleep", sleep)
     store = Store("memory")
-    monkeypatch.setattr(store, "migrate", connect)
+    monkeypatch.setattr(store, "_open", connect)
     with capture_logs() as logs:
         await store.start()
         await store.ready.wait()
-    assert store.state == "ok"
+    assert store.reason is None
     await store.close()
     assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS]
     assert [log["event"] for log in logs] == [
