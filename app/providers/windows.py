@@ -211,11 +211,11 @@ class Windows:
         for row in await self._store.task(read_learned_windows, self._upstream, MOST_LEARNT):
             key = row.tenant, row.model
             gone.discard(key)
-            if row.limit < (answered := self._prompts.own(*key) or 0):
+            if row.limit_tokens < (answered := self._prompts.own(*key) or 0):
                 self._drop(*key)
                 self._tasks.start(self._erase_limit(*key, answered), "windows")
             elif key in self._stored or self.limits.own(*key) is None:
-                self.limits.learn(*key, row.limit, row.seconds_left)
+                self.limits.learn(*key, row.limit_tokens, row.left_ms / 1000)
                 self._stored.add(key)
                 self.answered_tenants.keep(row.tenant, None)
         for key in gone & self._stored:

@@ -130,9 +130,7 @@ class TenantFacts(Generic[K, V]):
     def learn(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
         """Store or replace the tenant's fact. It expires after `seconds`, or by default after the map's `seconds`."""
         self.forget(tenant, what)
-        keys = self._keys.get(tenant)
-        if keys is None:
-            keys = BoundedMap(MOST_OF_ONE, lambda key, _: self._remove(tenant, [key]))
+        keys = self._keys.get(tenant) or BoundedMap(MOST_OF_ONE, lambda key, _: self._remove(tenant, [key]))
         self._keys.keep(tenant, keys)
         keys.keep(what, None)
         until = self._clock() + (self._seconds if seconds is None else seconds)

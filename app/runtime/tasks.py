@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import CDLL, c_int, c_size_t
-from functools import cache
+from ctypes import CDLL
 from math import inf
 from time import monotonic
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ AT_ONCE = 2
 IDLE_SECONDS = 1.0
 """Time without work after which `afterwards` is called."""
 
+_LIBRARY = CDLL(None)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE = 1 << 20
 """Allocations of at least this many bytes get their own pages, which return to the system when they are freed."""
@@ -124,21 +124,12 @@ class WorkerThreads:
 
 def keep_heap_small() -> None:
     """Set the limits `LARGE`, `KEPT` and `ARENAS`. Call it before other threads start."""
-    if (tune := _c_function("mallopt", c_int, c_int)) is not None:
-        tune(_MMAP_THRESHOLD, LARGE)
-        tune(_TRIM_THRESHOLD, KEPT)
-        tune(_ARENA_MAX, ARENAS)
+    if hasattr(_LIBRARY, "mallopt"):
+        for limit, value in ((_MMAP_THRESHOLD, LARGE), (_TRIM_THRESHOLD, KEPT), (_ARENA_MAX, ARENAS)):
+            _LIBRARY.mallopt(limit, value)
 
 
 def return_freed_memory() -> None:
     """Return freed memory to the system. Other threads may wait some milliseconds for memory meanwhile."""
-    if (trim := _c_function("malloc_trim", c_size_t)) is not None:
-        trim(0)
-
-
-@cache
-def _c_function(name: str, *arguments: Any) -> Callable[..., int] | None:
-    found = getattr(CDLL(None), name, None)
-    if found is not None:
-        found.argtypes = arguments
-    return found
+    if hasattr(_LIBRARY, "malloc_trim"):
+        _LIBRARY.malloc_trim(0)

@@ -62,15 +62,6 @@ class StoredCalibration(Struct, frozen=True):
     updated_at: datetime
 
 
-class LearnedWindow(Struct, frozen=True):
-    """A limit in tokens that a tenant learnt from a refusal, and that has not expired."""
-
-    model: str
-    tenant: str
-    limit: int
-    seconds_left: float
-
-
 async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
@@ -140,16 +131,17 @@ def _calibration(row: Row[Any]) -> Calibration:
     return Calibration(prior_for(row.model, row.formula, row.tools), recent, row.samples, held)
 
 
-async def read_learned_windows(connection: AsyncConnection, upstream: str, most: int) -> list[LearnedWindow]:
-    """Return at most `most` limits that have not expired, the last to expire first."""
+async def read_learned_windows(connection: AsyncConnection, upstream: str, most: int) -> Sequence[Row[str, str, int, int]]:
+    """Return `model`, `tenant`, `limit_tokens` and `left_ms` (milliseconds until it expires) of at most `most` limits,
+    the last to expire first."""
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = await connection.execute(
-        select(row.model, row.tenant, row.limit_tokens, left.label("left"))
+        select(row.model, row.tenant, row.limit_tokens, left.label("left_ms"))
         .where(row.upstream == upstream, row.expires_at > read_once(now_ms()))
         .order_by(row.expires_at.desc(), row.model, row.tenant)
         .limit(most)
     )
-    return [LearnedWindow(row.model, row.tenant, row.limit_tokens, row.left / 1000) for row in rows]
+    return rows.all()
 
 
 async def learn_window(

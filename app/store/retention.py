@@ -41,20 +41,16 @@ log = structlog.get_logger("steno.store")
 START_SECONDS = 10.0
 EVERY_SECONDS = 3_600.0
 PAUSE_SECONDS = 0.1
-ROWS = 500
-REMOVED_ROWS = 100
-"""Conversations, or rows of another table, that retention deletes in one transaction."""
+ROWS = 100
+"""Conversations, or rows of another table, that one transaction deletes."""
 TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 # Erasure follows the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}
 _ERASED = (conversations, heads, *(table for table in TABLES if table.name not in _FIRST))
-_TIMES: tuple[tuple[Column[int], int], ...] = (
-    (summary_chunks.c.used_at, USED_EVERY_MS),  # `used_at` is updated hourly.
-    (usage_records.c.created_at, 0),
-    (calibrations.c.updated_at, 0),
-    (learned_windows.c.expires_at, 0),
+_TIMES: tuple[Column[int], ...] = (
+    *(summary_chunks.c.used_at, usage_records.c.created_at, calibrations.c.updated_at, learned_windows.c.expires_at),
 )
-"""Columns that give the age of rows to delete, each with the milliseconds to add to `retention_days`."""
+"""Columns that give the age of rows to delete."""
 
 
 async def run(store: Store) -> None:
@@ -83,10 +79,10 @@ async def remove_unused(store: Store) -> None:
     """Delete rows that no request has used for the store's `retention_days`."""
     if store.retention_days is None:
         return
-    kept_ms = store.retention_days * DAY_MS
-    await _repeat(store, _remove_conversations, kept_ms, REMOVED_ROWS)
-    for time, later_ms in _TIMES:
-        await _repeat(store, _remove_rows, time, kept_ms + later_ms, REMOVED_ROWS)
+    kept_ms = store.retention_days * DAY_MS + USED_EVERY_MS  # An hour more, because `used_at` is updated hourly.
+    await _repeat(store, _remove_conversations, kept_ms, ROWS)
+    for time in _TIMES:
+        await _repeat(store, _remove_rows, time, kept_ms, ROWS)
 
 
 async def empty_log(store: Store) -> None:

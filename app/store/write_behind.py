@@ -10,8 +10,10 @@ before a commit is acknowledged, Steno writes the rows again, and their requests
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -19,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.conversation.identity import Head
-from app.runtime.bounded import BoundedMap, Erased, LogThrottle, storable
+from app.runtime.bounded import Erased, LogThrottle
 from app.store.conversations import ConversationSeen, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
 from app.store.histories import LatestHistory, write_histories
@@ -61,10 +63,8 @@ Key = tuple[str, ...]
 class Queue(dict[Key, T]):
     """Rows that are not stored yet, the earliest first."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.dropped = 0
-        """Number of requests or rows that are never stored, because the queue was full or the database refused them."""
+    dropped = 0
+    """Number of requests or rows that are never stored, because the queue was full or the database refused them."""
 
     @property
     def number(self) -> int:
@@ -109,10 +109,8 @@ class WriteBehind:
         """Monotonic times of the latest writes of histories. Entries older than `HISTORY_SECONDS` are removed."""
         self.epoch = 0
         """Number of erasures in this process. A request passes the number at its start to `is_erased`."""
-        self._erased: BoundedMap[Erased, int] = BoundedMap(MOST_ERASED, self._forget_erasure)
-        """Epoch of each remembered erasure."""
-        self._forgotten = 0
-        """Epoch of the latest erasure dropped from `_erased`."""
+        self._erased: deque[Erased] = deque(maxlen=MOST_ERASED)
+        """The latest erasures, the newest last."""
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []
@@ -223,8 +221,8 @@ class WriteBehind:
     async def flush_everything(self) -> None:
         """Write all queued rows, like `flush`."""
         await self.flush([*self.histories])
-        while self.histories:
-            await self.flush([*self.histories])
+        if self.histories:
+            await self.flush_everything()
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
         """Call `erase` while no flush runs, and remove queued rows. Return whether there were stored or queued rows."""
@@ -233,17 +231,14 @@ class WriteBehind:
             self.catch_up()
             waited = [queue.erase(what) for queue in (self.conversations, self.usage, self.histories)]
             self.epoch += 1
-            name = what.conversation_id
-            self._erased.keep(Erased(what.tenant, None if name is None else storable(name)), self.epoch)
+            self._erased.append(what)
             return erased or any(waited)
 
     def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
         """True if this process erased the conversation after the epoch, or may have forgotten such an erasure."""
-        own = self._erased.get(Erased(tenant, storable(conversation_id)), 0)
-        return epoch < max(own, self._erased.get(Erased(tenant), 0), self._forgotten)
-
-    def _forget_erasure(self, _: Erased, epoch: int) -> None:
-        self._forgotten = epoch
+        later = self.epoch - epoch
+        erased = islice(reversed(self._erased), later)
+        return later > len(self._erased) or any(what.covers(tenant, conversation_id) for what in erased)
 
     def due_histories(self) -> list[Key]:
         before = monotonic() - HISTORY_SECONDS

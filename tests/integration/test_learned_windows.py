@@ -16,15 +16,15 @@ DAY = 24 * 3600.0
 
 
 async def limits(store: Store, upstream: str = UPSTREAM) -> dict[str, int]:
-    return {window.model: window.limit for window in await store.task(read_learned_windows, upstream, 100)}
+    return {window.model: window.limit_tokens for window in await store.task(read_learned_windows, upstream, 100)}
 
 
 async def test_of_two_limits_the_smaller_stays_and_its_time_begins_anew(store: Store) -> None:
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 32_768, 10)
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 65_536, DAY)
     [learnt] = await store.task(read_learned_windows, UPSTREAM, 100)
-    assert learnt.limit == 32_768
-    assert learnt.seconds_left > 60
+    assert learnt.limit_tokens == 32_768
+    assert learnt.left_ms > 60_000
     await store.task_change(learn_window, UPSTREAM, "m", TENANT, 16_384, DAY)
     assert await limits(store) == {"m": 16_384}
 
@@ -34,7 +34,7 @@ async def test_every_tenant_has_limits_of_its_own(store: Store) -> None:
         await store.task_change(learn_window, UPSTREAM, "m", tenant, limit, DAY)
     await store.task_change(forget_window, UPSTREAM, "m", STRANGER, 40_000)
     [learnt] = await store.task(read_learned_windows, UPSTREAM, 100)
-    assert (learnt.tenant, learnt.limit) == (TENANT, 32_768)
+    assert (learnt.tenant, learnt.limit_tokens) == (TENANT, 32_768)
 
 
 async def test_of_one_tenant_only_the_latest_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,6 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In batches, however many there are."""
-    monkeypatch.setattr("app.store.retention.REMOVED_ROWS", 1)
     monkeypatch.setattr("app.store.retention.ROWS", 1)
     monkeypatch.setattr("app.store.retention.PAUSE_SECONDS", 0.0)
     await live(store)
