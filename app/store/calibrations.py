@@ -11,9 +11,9 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
+import sqlalchemy as sa
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Row, bindparam, case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import (
@@ -66,7 +66,9 @@ async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
     """Return at most 10,000 recently changed calibrations of all tenants, the latest first. None: of any age."""
-    rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
+    rows = (
+        sa.select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
+    )
     if changed_within_seconds is not None:
         since = read_once(now_ms() - round(changed_within_seconds * 1000))
         rows = rows.where(calibrations.c.updated_at > since)
@@ -86,7 +88,7 @@ async def learn_calibrations(
     added = insert_into(connection, calibrations).values(recent=[], samples=0, created_at=now_ms(), updated_at=now_ms())
     new = [{"id": id_, **asdict(key)} for id_, key in keys.items()]
     await connection.execute(added.on_conflict_do_nothing(), new)
-    locked = select(calibrations).order_by(calibrations.c.id).with_for_update()
+    locked = sa.select(calibrations).order_by(calibrations.c.id).with_for_update()
     rows = await connection.execute(locked.where(is_among(connection, calibrations.c.id, keys)))
     learnt: dict[CalibrationKey, Calibration] = {}
     for row in rows:
@@ -95,7 +97,7 @@ async def learn_calibrations(
             calibration = observe(calibration, sample)
         learnt[keys[row.id]] = calibration
     await connection.execute(
-        update(calibrations).where(calibrations.c.id == bindparam("of_id")).values(updated_at=now_ms()),
+        sa.update(calibrations).where(calibrations.c.id == sa.bindparam("of_id")).values(updated_at=now_ms()),
         [
             {
                 "of_id": key.id,
@@ -112,11 +114,11 @@ async def learn_calibrations(
 
 async def read_own_calibrations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredCalibration]:
     """Return a page of the tenant's own calibrations. Raises UnknownCursor."""
-    rows = select(calibrations).where(calibrations.c.tenant == tenant)
+    rows = sa.select(calibrations).where(calibrations.c.tenant == tenant)
     return await read_page(connection, rows, _stored, paging)
 
 
-def _stored(row: Row[Any]) -> StoredCalibration:
+def _stored(row: sa.Row[Any]) -> StoredCalibration:
     return StoredCalibration(
         key=CalibrationKey(row.upstream, row.model, row.formula, row.tools, row.tenant),
         calibration=_calibration(row),
@@ -125,18 +127,20 @@ def _stored(row: Row[Any]) -> StoredCalibration:
     )
 
 
-def _calibration(row: Row[Any]) -> Calibration:
+def _calibration(row: sa.Row[Any]) -> Calibration:
     recent = tuple(Sample(estimate, reported) for estimate, reported in row.recent)
     held = None if row.ratio is None else Line(row.offset_tokens, row.ratio)
     return Calibration(prior_for(row.model, row.formula, row.tools), recent, row.samples, held)
 
 
-async def read_learned_windows(connection: AsyncConnection, upstream: str, most: int) -> Sequence[Row[str, str, int, int]]:
+async def read_learned_windows(
+    connection: AsyncConnection, upstream: str, most: int
+) -> Sequence[sa.Row[str, str, int, int]]:
     """Return `model`, `tenant`, `limit_tokens` and `left_ms` (milliseconds until it expires) of at most `most` limits,
     the last to expire first."""
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = await connection.execute(
-        select(row.model, row.tenant, row.limit_tokens, left.label("left_ms"))
+        sa.select(row.model, row.tenant, row.limit_tokens, left.label("left_ms"))
         .where(row.upstream == upstream, row.expires_at > read_once(now_ms()))
         .order_by(row.expires_at.desc(), row.model, row.tenant)
         .limit(most)
@@ -149,7 +153,7 @@ async def learn_window(
 ) -> None:
     """Store the smaller of `limit` (in tokens) and the stored limit, to expire in `seconds`. Delete expired rows. Of
     the tenant's rows at this upstream, keep the hundred rows that expire last."""
-    await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
+    await connection.execute(sa.delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
     statement = insert_into(connection, learned_windows).values(
         upstream=upstream,
         model=model,
@@ -163,7 +167,7 @@ async def learn_window(
         statement.on_conflict_do_update(
             index_elements=list(learned_windows.primary_key),
             set_={
-                "limit_tokens": case((there < new.limit_tokens, there), else_=new.limit_tokens),
+                "limit_tokens": sa.case((there < new.limit_tokens, there), else_=new.limit_tokens),
                 "learnt_at": new.learnt_at,
                 "expires_at": new.expires_at,
             },
@@ -171,21 +175,21 @@ async def learn_window(
     )
     of_tenant = owned(learned_windows, tenant, upstream=upstream)
     oldest_kept = (
-        select(learned_windows.c.expires_at)
+        sa.select(learned_windows.c.expires_at)
         .where(of_tenant)
         .order_by(learned_windows.c.expires_at.desc())
         .offset(MOST_OF_TENANT - 1)
         .limit(1)
     )
     await connection.execute(
-        delete(learned_windows).where(of_tenant, learned_windows.c.expires_at < oldest_kept.scalar_subquery())
+        sa.delete(learned_windows).where(of_tenant, learned_windows.c.expires_at < oldest_kept.scalar_subquery())
     )
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
     """Delete the tenant's limit if it is less than `below` tokens: another replica may have stored a larger limit."""
     await connection.execute(
-        delete(learned_windows).where(
+        sa.delete(learned_windows).where(
             owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below
         )
     )
@@ -194,10 +198,10 @@ async def forget_window(connection: AsyncConnection, upstream: str, model: str, 
 async def read_models_used(connection: AsyncConnection, tenant: str, most: int = 1_000) -> list[str]:
     """Return at most `most` models of a tenant's conversations, the most recently used first."""
     rows = await connection.execute(
-        select(conversations.c.model)
+        sa.select(conversations.c.model)
         .where(conversations.c.tenant == tenant)
         .group_by(conversations.c.model)
-        .order_by(func.max(conversations.c.updated_at).desc(), conversations.c.model)
+        .order_by(sa.func.max(conversations.c.updated_at).desc(), conversations.c.model)
         .limit(most)
     )
     return list(rows.scalars())

@@ -12,18 +12,8 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import sqlalchemy as sa
 from msgspec.structs import asdict
-from sqlalchemy import (
-    Row,
-    Select,
-    Text,
-    bindparam,
-    cast,
-    delete,
-    or_,
-    select,
-    update,
-)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import FirstChunk, SummaryChunk, UserWords
@@ -56,10 +46,10 @@ async def chunks_in(
 ) -> list[SummaryChunk]:
     """Return the chunks of the series that begin and end at digests of the chain."""
     known = frozenset(chain)
-    ends = select(summary_chunks).where(is_among(connection, summary_chunks.c.through_digest, known)).cte("ends")
+    ends = sa.select(summary_chunks).where(is_among(connection, summary_chunks.c.through_digest, known)).cte("ends")
     # Without MATERIALIZED, PostgreSQL would scan all of a tenant's chunks: it underestimates their number.
     ends = ends.prefix_with("MATERIALIZED", dialect="postgresql")
-    rows = await connection.execute(select(ends).where(ends.c.tenant == tenant, ends.c.series == series))
+    rows = await connection.execute(sa.select(ends).where(ends.c.tenant == tenant, ends.c.series == series))
     return [_read_chunk(row) for row in rows if row.from_digest in known]
 
 
@@ -70,7 +60,7 @@ async def recent_first_chunks(
     table = summary_chunks.c
     # The condition on the time saves rows: thousands of chunks may end with the same message.
     rows = await connection.execute(
-        select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
+        sa.select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
             owned(summary_chunks, tenant, series=series, level=0, first_index=0),
             table.history_length.is_not(None),
             table.created_at > read_once(now_ms() - round(within_seconds * 1000)),
@@ -85,7 +75,7 @@ async def masks_in(
 ) -> list[tuple[bytes, bytes]]:
     """Return the chain's mask boundaries, each with the digest at which summaries ended when the mask was stored."""
     known = frozenset(chain)
-    found = select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
+    found = sa.select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
     rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))
     return [(row.digest, row.start_digest) for row in rows if row.start_digest in known]
 
@@ -105,7 +95,7 @@ async def keep_mask(
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
     """Return the tenant's stored chunks with these ids, in the order of `ids`."""
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
-    rows = await connection.execute(select(summary_chunks).where(*named))
+    rows = await connection.execute(sa.select(summary_chunks).where(*named))
     found = {row.id: _read_chunk(row) for row in rows}
     return [found[id_] for id_ in ids if id_ in found]
 
@@ -128,7 +118,7 @@ async def commit_chunks(
             return None
         await _insert(connection, tenant, chunk)
         same_range = owned(summary_chunks, tenant, **{name: getattr(chunk, name) for name in _RANGE})
-        row = (await connection.execute(select(summary_chunks).where(same_range))).first()
+        row = (await connection.execute(sa.select(summary_chunks).where(same_range))).first()
         if row is None:
             return None
         stored.append(_read_chunk(row))
@@ -164,7 +154,7 @@ async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> li
 async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """Delete the chunks that were made for the conversation, and every fold over them."""
     of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
-    doomed = set((await connection.execute(select(summary_chunks.c.id).where(of_it))).scalars())
+    doomed = set((await connection.execute(sa.select(summary_chunks.c.id).where(of_it))).scalars())
     if doomed:
         doomed |= await _folds_over(connection, tenant, doomed)
         await _lock(connection, tenant, doomed)  # In the order in which `note_use` locks.
@@ -188,14 +178,14 @@ async def find_summary(
     return _read_chunk(row) if row else None
 
 
-async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> Select[Any]:
+async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> sa.Select[Any]:
     # The conversation's row may be missing: chunks are stored at once, conversations about 0.2 s later.
     used = await connection.scalar(
-        select(conversations.c.summaries).where(owned(conversations, tenant, id=conversation_id))
+        sa.select(conversations.c.summaries).where(owned(conversations, tenant, id=conversation_id))
     )
-    return select(summary_chunks).where(
+    return sa.select(summary_chunks).where(
         summary_chunks.c.tenant == tenant,
-        or_(summary_chunks.c.conversation_id == conversation_id, summary_chunks.c.id.in_(used or [])),
+        sa.or_(summary_chunks.c.conversation_id == conversation_id, summary_chunks.c.id.in_(used or [])),
     )
 
 
@@ -204,15 +194,15 @@ async def search_summaries(connection: AsyncConnection, tenant: str, text: str, 
     return await read_page(connection, holding(tenant, text), _read_chunk, paging)
 
 
-def holding(tenant: str, text: str) -> Select[Any]:
+def holding(tenant: str, text: str) -> sa.Select[Any]:
     """Select a tenant's newest chunks whose summary, exact values or user's words contain the text. Ignore case."""
     by_time = (summary_chunks.c.created_at.desc(), summary_chunks.c.id.desc())
-    latest = select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
+    latest = sa.select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
     found = latest.subquery("latest").c
     in_json = json.dumps(text)[1:-1]
     lists = (found.exact_values, found.user_words)
-    in_lists = (cast(column, Text).icontains(in_json, autoescape=True) for column in lists)
-    return select(*found).where(or_(found.text.icontains(storable(text), autoescape=True), *in_lists))
+    in_lists = (sa.cast(column, sa.Text).icontains(in_json, autoescape=True) for column in lists)
+    return sa.select(*found).where(sa.or_(found.text.icontains(storable(text), autoescape=True), *in_lists))
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
@@ -223,20 +213,20 @@ async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]
     is_due = summary_chunks.c.used_at < read_once(now_ms()) - USED_EVERY_MS
     tenants, ids = zip(*used, strict=True)
     known = is_among(connection, tenant, set(tenants)), is_among(connection, id_, set(ids))
-    rows = await connection.execute(select(tenant, id_).where(*known, is_due))
+    rows = await connection.execute(sa.select(tenant, id_).where(*known, is_due))
     # In order of their keys, so that two replicas cannot deadlock.
     if due := sorted({(row.tenant, row.id) for row in rows} & set(used)):
-        of_row = (tenant == bindparam("of_tenant"), id_ == bindparam("of_id"))
+        of_row = (tenant == sa.bindparam("of_tenant"), id_ == sa.bindparam("of_id"))
         await connection.execute(
-            update(summary_chunks).where(*of_row).values(used_at=now_ms()),
+            sa.update(summary_chunks).where(*of_row).values(used_at=now_ms()),
             [{"of_tenant": tenant, "of_id": id_} for tenant, id_ in due],
         )
 
 
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
     folds = await connection.execute(
-        select(summary_chunks.c.id, summary_chunks.c.children)
-        .where(summary_chunks.c.tenant == tenant, cast(summary_chunks.c.children, Text) != "[]")
+        sa.select(summary_chunks.c.id, summary_chunks.c.children)
+        .where(summary_chunks.c.tenant == tenant, sa.cast(summary_chunks.c.children, sa.Text) != "[]")
         .order_by(summary_chunks.c.last_index, summary_chunks.c.level)
     )
     reached: set[str] = set()
@@ -252,7 +242,7 @@ async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], 
     """Lock the stored chunks among `ids` until the transaction ends, and return their ids."""
     # In order of their keys, so that two replicas cannot deadlock.
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
-    held = select(summary_chunks.c.id).where(*named).order_by(summary_chunks.c.id).with_for_update(read=shared)
+    held = sa.select(summary_chunks.c.id).where(*named).order_by(summary_chunks.c.id).with_for_update(read=shared)
     return set((await connection.execute(held)).scalars())
 
 
@@ -266,10 +256,10 @@ async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk)
 
 async def _delete(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> None:
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
-    await connection.execute(delete(summary_chunks).where(*named))
+    await connection.execute(sa.delete(summary_chunks).where(*named))
 
 
-def _read_chunk(row: Row[Any]) -> SummaryChunk:
+def _read_chunk(row: sa.Row[Any]) -> SummaryChunk:
     columns = members(row, "tenant", "used_at")
     columns["values"] = columns.pop("exact_values")
     columns["user_words"] = tuple(UserWords(*said) for said in columns["user_words"])

@@ -12,22 +12,9 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import (
-    ColumnElement,
-    Row,
-    ScalarSelect,
-    bindparam,
-    case,
-    delete,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    update,
-)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.conversation.identity import Head
@@ -168,7 +155,7 @@ async def find_heads(
     of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
     columns = heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns
     rows = await connection.execute(
-        select(*columns)
+        sa.select(*columns)
         .join(conversations, of_tenant & of_id)
         .where(heads.c.tenant == tenant, is_among(connection, heads.c.digest, digests))
     )
@@ -177,7 +164,7 @@ async def find_heads(
     if not unwritten:
         return list(found.values())
     ids = is_among(connection, conversations.c.id, {head.conversation_id for head in unwritten})
-    turns = select(conversations.c.id, conversations.c.turns).where(owned(conversations, tenant), ids)
+    turns = sa.select(conversations.c.id, conversations.c.turns).where(owned(conversations, tenant), ids)
     tips = {row.id: row.turns for row in await connection.execute(turns)}
     for head in unwritten:
         tips[head.conversation_id] = max(tips.get(head.conversation_id, 0), head.tip_turn)
@@ -220,10 +207,10 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
         index_elements=[old.tenant, old.id],
         set_={
             **{name: new[name] for name in (*ConversationState.__struct_fields__, "head")},
-            "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
+            "turns": sa.case((new.turns > old.turns, new.turns), else_=old.turns),
             "requests": old.requests + new.requests,
-            "forked_from": func.coalesce(old.forked_from, new.forked_from),
-            "plan": func.coalesce(new.plan, old.plan),
+            "forked_from": sa.func.coalesce(old.forked_from, new.forked_from),
+            "plan": sa.func.coalesce(new.plan, old.plan),
             "updated_at": now_ms(),
         },
     )
@@ -237,21 +224,23 @@ def _upsert_heads(connection: AsyncConnection) -> Insert:
     return statement.on_conflict_do_update(
         index_elements=[heads.c.tenant, heads.c.digest],
         set_={"conversation_id": new.conversation_id, "turn": new.turn},
-        where=_created_at("excluded") >= func.coalesce(_created_at("heads"), literal_column("0")),
+        where=_created_at("excluded") >= sa.func.coalesce(_created_at("heads"), sa.literal_column("0")),
     )
 
 
-def _created_at(head: str) -> ScalarSelect[int]:
+def _created_at(head: str) -> sa.ScalarSelect[int]:
     # Columns by name: for column objects SQLAlchemy would add `heads` to the subquery, and compare with all its rows.
-    tenant: ColumnElement[str] = literal_column(f"{head}.tenant")
-    conversation_id: ColumnElement[str] = literal_column(f"{head}.conversation_id")
+    tenant: sa.ColumnElement[str] = sa.literal_column(f"{head}.tenant")
+    conversation_id: sa.ColumnElement[str] = sa.literal_column(f"{head}.conversation_id")
     owner = conversations.alias()
-    return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
+    return (
+        sa.select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
+    )
 
 
 async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:
     """Return a page of the tenant's conversations, by time of creation. Raises UnknownCursor."""
-    rows = select(conversations).where(conversations.c.tenant == tenant)
+    rows = sa.select(conversations).where(conversations.c.tenant == tenant)
     return await read_page(connection, rows, _conversation, paging)
 
 
@@ -259,12 +248,12 @@ async def find_conversation(
     connection: AsyncConnection, tenant: str, conversation_id: str
 ) -> StoredConversation | None:
     """Return the conversation; None if it does not exist, or its first request is not flushed yet."""
-    found = await connection.execute(select(conversations).where(owned(conversations, tenant, id=conversation_id)))
+    found = await connection.execute(sa.select(conversations).where(owned(conversations, tenant, id=conversation_id)))
     row = found.first()
     return _conversation(row) if row else None
 
 
-def _conversation(row: Row[Any]) -> StoredConversation:
+def _conversation(row: sa.Row[Any]) -> StoredConversation:
     return StoredConversation(**members(row, "tenant", "head"))
 
 
@@ -276,17 +265,17 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # Lock the conversation, then its heads by digest, in the order of a flush, which may move heads to another
     # conversation. An unknown conversation has no heads. If a flush adds its row and heads now, both stay.
     own = owned(conversations, tenant, id=conversation_id)
-    is_known = await connection.scalar(select(conversations.c.id).where(own).with_for_update()) is not None
+    is_known = await connection.scalar(sa.select(conversations.c.id).where(own).with_for_update()) is not None
     if is_known:
-        its_heads = select(heads.c.digest).where(owned(heads, tenant, conversation_id=conversation_id))
+        its_heads = sa.select(heads.c.digest).where(owned(heads, tenant, conversation_id=conversation_id))
         await connection.execute(its_heads.order_by(heads.c.digest).with_for_update())
     await delete_chunks_of(connection, tenant, conversation_id)
     for table in (usage_records, masks, *((heads, histories) if is_known else ())):
-        await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
+        await connection.execute(sa.delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
     if is_known:
-        await connection.execute(delete(conversations).where(own))
+        await connection.execute(sa.delete(conversations).where(own))
     # Pins last: `set_pins` locks the conversation's row, so by now it has stored its pins, or will find no row.
-    await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
+    await connection.execute(sa.delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
     return is_known
 
 
@@ -294,16 +283,16 @@ async def search_conversations(
     connection: AsyncConnection, tenant: str, wanted: Wanted, paging: Paging
 ) -> Page[StoredConversation]:
     """Return a page of the matching conversations, by time of the latest request. Raises UnknownCursor."""
-    rows = select(conversations).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
+    rows = sa.select(conversations).where(conversations.c.tenant == tenant, *_conditions(tenant, wanted))
     return await read_page(connection, rows, _conversation, paging, by="updated_at")
 
 
-def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
-    table, conditions = conversations.c, list[ColumnElement[bool]]()
+def _conditions(tenant: str, wanted: Wanted) -> list[sa.ColumnElement[bool]]:
+    table, conditions = conversations.c, list[sa.ColumnElement[bool]]()
     if wanted.text:
         found = holding(tenant, wanted.text).subquery()
-        in_summary = table.id.in_(select(found.c.conversation_id))
-        conditions.append(or_(table.id.icontains(wanted.text, autoescape=True), in_summary))
+        in_summary = table.id.in_(sa.select(found.c.conversation_id))
+        conditions.append(sa.or_(table.id.icontains(wanted.text, autoescape=True), in_summary))
     if wanted.status is not None:
         conditions.append(table.status == wanted.status)
     if wanted.model is not None:
@@ -312,20 +301,20 @@ def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
 
 
 async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
-    found = await connection.scalar(select(conversations.c.id).where(conversations.c.tenant == tenant).limit(1))
+    found = await connection.scalar(sa.select(conversations.c.id).where(conversations.c.tenant == tenant).limit(1))
     return found is not None
 
 
 async def has_other_tenants(connection: AsyncConnection, tenant: str) -> bool:
-    other = select(conversations.c.id).where(conversations.c.tenant != tenant).limit(1)
+    other = sa.select(conversations.c.id).where(conversations.c.tenant != tenant).limit(1)
     return await connection.scalar(other) is not None
 
 
 async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
     """Return tenants with conversations, at most `MOST_TENANTS`, the most recent first."""
-    table, latest = conversations.c, func.max(conversations.c.updated_at).label("latest")
+    table, latest = conversations.c, sa.func.max(conversations.c.updated_at).label("latest")
     rows = await connection.execute(
-        select(table.tenant, func.count().label("number"), latest)
+        sa.select(table.tenant, sa.func.count().label("number"), latest)
         .group_by(table.tenant)
         .order_by(latest.desc(), table.tenant)
         .limit(MOST_TENANTS)
@@ -335,7 +324,7 @@ async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
 
 async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
     """Return the conversation's pins by position; an empty list if the conversation is unknown."""
-    found = select(pins).where(owned(pins, tenant, conversation_id=conversation_id)).order_by(pins.c.position)
+    found = sa.select(pins).where(owned(pins, tenant, conversation_id=conversation_id)).order_by(pins.c.position)
     return [Pin(**members(row, "tenant", "conversation_id")) for row in await connection.execute(found)]
 
 
@@ -345,9 +334,9 @@ async def bind_pins(
     """Bind the unbound pins at these positions to these digests, and return all pins of the conversation. If two
     branches bind a pin at once, the first branch gets it. Needs a transaction."""
     await connection.execute(
-        update(pins).where(
+        sa.update(pins).where(
             owned(pins, tenant, conversation_id=conversation_id),
-            pins.c.position == bindparam("at"),
+            pins.c.position == sa.bindparam("at"),
             pins.c.digest.is_(None),
         ),
         # In order of their keys, so that two replicas cannot deadlock.
@@ -361,17 +350,17 @@ async def set_pins(
 ) -> list[Pin] | None:
     """Replace the pins, and return the new, unbound pins; None if the conversation is unknown. Needs a transaction."""
     known = await connection.execute(
-        select(conversations.c.id)
+        sa.select(conversations.c.id)
         .where(owned(conversations, tenant, id=conversation_id))
         # Makes other transactions that delete the conversation or replace its pins wait.
         .with_for_update()
     )
     if known.first() is None:
         return None
-    await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
+    await connection.execute(sa.delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
     if positions:
         keys = {"tenant": tenant, "conversation_id": conversation_id}
         await connection.execute(
-            insert(pins).values(created_at=now_ms()), [{**keys, "position": p} for p in sorted(set(positions))]
+            sa.insert(pins).values(created_at=now_ms()), [{**keys, "position": p} for p in sorted(set(positions))]
         )
     return await find_pins(connection, tenant, conversation_id)

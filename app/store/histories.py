@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import Struct
-from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.conversation.identity import DIGEST_BYTES
@@ -112,7 +112,7 @@ async def write_histories(connection: AsyncConnection, unwritten: Sequence[Lates
     the transaction ends. Needs a transaction."""
     for history in sorted(unwritten, key=lambda history: history.key):
         own = owned(conversations, history.tenant, id=history.conversation_id, head=history.digests[-1])
-        if (await connection.execute(select(conversations.c.id).where(own).with_for_update())).first() is None:
+        if (await connection.execute(sa.select(conversations.c.id).where(own).with_for_update())).first() is None:
             continue
         added = insert_into(connection, histories).values(**history.row, updated_at=now_ms())
         changed = {column.name: added.excluded[column.name] for column in histories.c if not column.primary_key}
@@ -126,17 +126,17 @@ async def read_history(connection: AsyncConnection, tenant: str, conversation_id
         (conversations.c.tenant == histories.c.tenant) & (conversations.c.id == histories.c.conversation_id),
     )
     is_latest = (conversations.c.head == histories.c.head).label("is_latest")
-    row = (await connection.execute(select(histories, is_latest).select_from(joined).where(own))).first()
+    row = (await connection.execute(sa.select(histories, is_latest).select_from(joined).where(own))).first()
     return None if row is None else await asyncio.to_thread(_stored, row)
 
 
 async def find_titles(connection: AsyncConnection, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
     among = owned(histories, tenant), is_among(connection, histories.c.conversation_id, conversation_ids)
-    rows = await connection.execute(select(histories.c.conversation_id, histories.c.title).where(*among))
+    rows = await connection.execute(sa.select(histories.c.conversation_id, histories.c.title).where(*among))
     return {row.conversation_id: row.title for row in rows if row.title}
 
 
-def _stored(row: Row[Any]) -> StoredHistory:
+def _stored(row: sa.Row[Any]) -> StoredHistory:
     first_line, _, content = zlib.decompress(row.content).partition(b"\n")
     sizes = msgspec.json.decode(first_line, type=_Sizes)
     messages, start = list[StoredMessage](), 0

@@ -15,20 +15,9 @@ from collections.abc import Collection
 from hashlib import blake2b
 from typing import Literal
 
+import sqlalchemy as sa
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import (
-    ColumnElement,
-    and_,
-    delete,
-    distinct,
-    func,
-    not_,
-    or_,
-    select,
-    tuple_,
-    update,
-)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import ChunkRange
@@ -78,7 +67,7 @@ async def acquire_lease(
     if await is_busy(connection, claim, ttl_ms):
         return "busy"
     if most is not None:
-        number = select(func.count(distinct(leases.c.conversation_id))).where(_live(claim.tenant, ttl_ms))
+        number = sa.select(sa.func.count(sa.distinct(leases.c.conversation_id))).where(_live(claim.tenant, ttl_ms))
         if (await connection.scalar(number) or 0) >= most:
             return "too_many"
     granted = {"conversation_id": claim.conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
@@ -98,7 +87,7 @@ async def is_busy(connection: AsyncConnection, claim: Claim, ttl_ms: int) -> boo
     end is a digest of the claim's chain or the claim's end."""
     # The database compares the ids, because it has them in their storable form.
     is_same = (leases.c.conversation_id == claim.conversation_id).label("is_same_conversation")
-    rows = await connection.execute(select(leases.c.through_digest, is_same).where(_in_the_way(claim, ttl_ms)))
+    rows = await connection.execute(sa.select(leases.c.through_digest, is_same).where(_in_the_way(claim, ttl_ms)))
     end = claim.range.through_digest
     return any(
         row.is_same_conversation or row.through_digest == end or row.through_digest in claim.chain for row in rows
@@ -111,10 +100,10 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
     An expired lease can be renewed, unless another process has meanwhile taken a conflicting lease.
     """
     await _take_turns(connection, lease)
-    renew = update(leases).where(_held_by(lease)).values(expires_at=now_ms() + ttl_ms)
+    renew = sa.update(leases).where(_held_by(lease)).values(expires_at=now_ms() + ttl_ms)
     if (await connection.execute(renew.where(_live(lease.tenant, ttl_ms)))).rowcount:
         return True
-    if await connection.scalar(select(leases.c.epoch).where(_in_the_way(lease, ttl_ms)).limit(1)) is not None:
+    if await connection.scalar(sa.select(leases.c.epoch).where(_in_the_way(lease, ttl_ms)).limit(1)) is not None:
         return False
     return bool((await connection.execute(renew)).rowcount)
 
@@ -122,59 +111,59 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
 async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
     """Delete a lease, and return whether it had been revoked. Return False for a lease that another process took
     over."""
-    if (await connection.execute(delete(leases).where(_held_by(lease)))).rowcount:
+    if (await connection.execute(sa.delete(leases).where(_held_by(lease)))).rowcount:
         return False
     revoked = (leases.c.holder == lease.holder, leases.c.conversation_id == _REVOKED)
-    return await connection.scalar(select(leases.c.epoch).where(_key_of(lease), *revoked)) is not None
+    return await connection.scalar(sa.select(leases.c.epoch).where(_key_of(lease), *revoked)) is not None
 
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
     """Return whether the lease is still valid, and lock its row, so that it stays valid until the transaction ends."""
-    return await connection.scalar(select(leases.c.epoch).where(_held_by(lease)).with_for_update()) is not None
+    return await connection.scalar(sa.select(leases.c.epoch).where(_held_by(lease)).with_for_update()) is not None
 
 
 async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_id: str | None = None) -> None:
     """Revoke the leases of a conversation, or of a whole tenant, so that running compactions cannot commit."""
     own = leases.c.tenant == tenant
     if conversation_id is not None:
-        own = and_(own, leases.c.conversation_id == conversation_id)
+        own = sa.and_(own, leases.c.conversation_id == conversation_id)
     is_revoked = leases.c.conversation_id == _REVOKED
-    await connection.execute(delete(leases).where(own, not_(is_revoked), leases.c.expires_at <= now_ms()))
+    await connection.execute(sa.delete(leases).where(own, sa.not_(is_revoked), leases.c.expires_at <= now_ms()))
     revoked = {"epoch": leases.c.epoch + 1, "expires_at": now_ms(), "conversation_id": _REVOKED}
-    await connection.execute(update(leases).where(own, not_(is_revoked)).values(revoked))
+    await connection.execute(sa.update(leases).where(own, sa.not_(is_revoked)).values(revoked))
 
 
 async def is_revoked_within(connection: AsyncConnection, tenant: str, wanted: ChunkRange, ms: int) -> bool:
     """Whether a lease of a range with the same start was revoked in the last `ms` milliseconds."""
     revoked = (leases.c.conversation_id == _REVOKED, leases.c.expires_at >= now_ms() - ms)
-    found = select(leases.c.epoch).where(leases.c.tenant == tenant, _starts_with(wanted), *revoked).limit(1)
+    found = sa.select(leases.c.epoch).where(leases.c.tenant == tenant, _starts_with(wanted), *revoked).limit(1)
     return await connection.scalar(found) is not None
 
 
 async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
     """Delete at most `most` leases that ended more than ten minutes ago, and return their number."""
     is_old = leases.c.expires_at < read_once(now_ms() - KEPT_MS)
-    some = select(*leases.primary_key).where(is_old).limit(most)
+    some = sa.select(*leases.primary_key).where(is_old).limit(most)
     # The condition is repeated: a row that is taken over between the choice and the deletion stays.
-    removed = await connection.execute(delete(leases).where(tuple_(*leases.primary_key).in_(some), is_old))
+    removed = await connection.execute(sa.delete(leases).where(sa.tuple_(*leases.primary_key).in_(some), is_old))
     return removed.rowcount
 
 
-def _live(tenant: str, ttl_ms: int) -> ColumnElement[bool]:
+def _live(tenant: str, ttl_ms: int) -> sa.ColumnElement[bool]:
     """Condition of the tenant's live leases. A lease that expires later than a new lease would is not live: its time
     is from another clock, because the database's clock was set back or its server changed."""
     now = read_once(now_ms())
-    return and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
+    return sa.and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
 
-def _in_the_way(wanted: Claim | Lease, ttl_ms: int) -> ColumnElement[bool]:
+def _in_the_way(wanted: Claim | Lease, ttl_ms: int) -> sa.ColumnElement[bool]:
     """Condition of the live leases of the conversation, and of ranges with the same start."""
     is_same_conversation = leases.c.conversation_id == wanted.conversation_id
-    return and_(_live(wanted.tenant, ttl_ms), or_(is_same_conversation, _starts_with(wanted.range)))
+    return sa.and_(_live(wanted.tenant, ttl_ms), sa.or_(is_same_conversation, _starts_with(wanted.range)))
 
 
-def _starts_with(wanted: ChunkRange) -> ColumnElement[bool]:
-    return and_(leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
+def _starts_with(wanted: ChunkRange) -> sa.ColumnElement[bool]:
+    return sa.and_(leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest)
 
 
 async def _take_turns(connection: AsyncConnection, wanted: Claim | Lease) -> None:
@@ -190,7 +179,7 @@ async def _take_turns(connection: AsyncConnection, wanted: Claim | Lease) -> Non
         _lock_key(b"start", tenant, start.series.encode(), start.from_digest),
     }
     for key in sorted(keys):  # The same order everywhere prevents deadlocks.
-        await connection.execute(select(func.pg_advisory_xact_lock(key)))
+        await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
 def _lock_key(kind: bytes, tenant: str, *parts: bytes) -> int:
@@ -198,9 +187,9 @@ def _lock_key(kind: bytes, tenant: str, *parts: bytes) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def _held_by(lease: Lease) -> ColumnElement[bool]:
-    return and_(_key_of(lease), leases.c.holder == lease.holder, leases.c.epoch == lease.epoch)
+def _held_by(lease: Lease) -> sa.ColumnElement[bool]:
+    return sa.and_(_key_of(lease), leases.c.holder == lease.holder, leases.c.epoch == lease.epoch)
 
 
-def _key_of(lease: Lease) -> ColumnElement[bool]:
+def _key_of(lease: Lease) -> sa.ColumnElement[bool]:
     return owned(leases, lease.tenant, **asdict(lease.range))

@@ -10,8 +10,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy import Column, Select, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import leases
@@ -47,7 +47,7 @@ TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 # Erasure follows the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}
 _ERASED = (conversations, heads, *(table for table in TABLES if table.name not in _FIRST))
-_TIMES: tuple[Column[int], ...] = (
+_TIMES: tuple[sa.Column[int], ...] = (
     *(summary_chunks.c.used_at, usage_records.c.created_at, calibrations.c.updated_at, learned_windows.c.expires_at),
 )
 """Columns that give the age of rows to delete."""
@@ -110,33 +110,33 @@ async def _remove_conversations(connection: AsyncConnection, kept_ms: int, most:
     if not gone:
         return 0
     # Lock in the order of a flush, which may move heads to other conversations: no deadlock.
-    its_heads = select(heads.c.digest).where(tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone))
+    its_heads = sa.select(heads.c.digest).where(sa.tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone))
     await connection.execute(its_heads.order_by(heads.c.tenant, heads.c.digest).with_for_update())
     for table in (heads, masks, pins, histories):
-        await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
-    await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
+        await connection.execute(sa.delete(table).where(sa.tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
+    await connection.execute(sa.delete(conversations).where(sa.tuple_(*conversations.primary_key).in_(gone)))
     return len(gone)
 
 
-async def _remove_rows(connection: AsyncConnection, time: Column[int], kept_ms: int, most: int) -> int:
-    key, some = tuple_(*time.table.primary_key), _oldest(time, kept_ms, most)
+async def _remove_rows(connection: AsyncConnection, time: sa.Column[int], kept_ms: int, most: int) -> int:
+    key, some = sa.tuple_(*time.table.primary_key), _oldest(time, kept_ms, most)
     old = time < read_once(now_ms() - kept_ms)
-    return (await connection.execute(delete(time.table).where(key.in_(some), old))).rowcount
+    return (await connection.execute(sa.delete(time.table).where(key.in_(some), old))).rowcount
 
 
-def _oldest(time: Column[int], kept_ms: int, most: int) -> Select[Any]:
+def _oldest(time: sa.Column[int], kept_ms: int, most: int) -> sa.Select[Any]:
     # The order makes PostgreSQL use the index. Without it, PostgreSQL would scan the table, because it estimates that a
     # third of the rows are old.
-    old = select(*time.table.primary_key).where(time < read_once(now_ms() - kept_ms))
+    old = sa.select(*time.table.primary_key).where(time < read_once(now_ms() - kept_ms))
     return old.order_by(time).limit(most).with_for_update(skip_locked=True)
 
 
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
     """Delete at most `most` of a tenant's rows, from one table. Return their number; 0 if the tenant has no rows."""
     for table in _ERASED:
-        key, own = tuple_(*table.primary_key), table.c.tenant == tenant
-        some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
-        removed = await connection.execute(delete(table).where(own, key.in_(some)))
+        key, own = sa.tuple_(*table.primary_key), table.c.tenant == tenant
+        some = sa.select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
+        removed = await connection.execute(sa.delete(table).where(own, key.in_(some)))
         if removed.rowcount:
             return removed.rowcount
     return 0

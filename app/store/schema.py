@@ -20,20 +20,8 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy import (
-    Column,
-    Connection,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
-    Table,
-    func,
-    insert,
-    inspect,
-    select,
-    text,
-)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import app
@@ -80,12 +68,12 @@ async def current(connection: AsyncConnection) -> str | None:
     """Return the revision of the schema; None for an empty database."""
     if not await _has_table(connection, _VERSION):
         return None
-    version: str | None = await connection.scalar(text(f"SELECT version_num FROM {_VERSION}"))  # noqa: S608 - a constant
+    version: str | None = await connection.scalar(sa.text(f"SELECT version_num FROM {_VERSION}"))  # noqa: S608 - a constant
     return version
 
 
 async def _has_table(connection: AsyncConnection, name: str) -> bool:
-    return await connection.run_sync(lambda sync: inspect(sync).has_table(name))
+    return await connection.run_sync(lambda sync: sa.inspect(sync).has_table(name))
 
 
 def refuse_unknown(revision: str | None) -> None:
@@ -153,16 +141,16 @@ async def upgrade(
     return before, is_bound_now
 
 
-def _create(connection: Connection) -> None:
+def _create(connection: sa.Connection) -> None:
     """Create the tables, and store the newest revision as alembic does."""
     metadata.create_all(connection, checkfirst=False)
-    key = PrimaryKeyConstraint("version_num", name=f"{_VERSION}_pkc")
-    version = Table(_VERSION, MetaData(), Column("version_num", String(32)), key)
+    key = sa.PrimaryKeyConstraint("version_num", name=f"{_VERSION}_pkc")
+    version = sa.Table(_VERSION, sa.MetaData(), sa.Column("version_num", sa.String(32)), key)
     version.create(connection, checkfirst=False)
-    connection.execute(insert(version).values(version_num=NEWEST))
+    connection.execute(sa.insert(version).values(version_num=NEWEST))
 
 
-def _migrate(connection: Connection, before: str, export: Path | None) -> None:
+def _migrate(connection: sa.Connection, before: str, export: Path | None) -> None:
     from alembic import command  # noqa: PLC0415 - slow to import and needed once
     from alembic.config import Config  # noqa: PLC0415
     from alembic.util import CommandError  # noqa: PLC0415
@@ -182,7 +170,7 @@ async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
     try:
         async with _only_process(database.address.path), database.migrating() as connection:
             if not database.is_sqlite:
-                await connection.execute(select(func.pg_advisory_xact_lock(*_LOCK)))
+                await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
             yield connection
     except DATABASE_ERRORS as error:
         raise unopened(error) from error
@@ -222,7 +210,7 @@ async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -
     """Whether the stored digest equals `secret_digest`; None if no digest is stored or given."""
     if secret_digest is None or not await _has_table(connection, settings_check.name):
         return None
-    found = await connection.scalar(select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
+    found = await connection.scalar(sa.select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
     return None if found is None else found == secret_digest
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+import sqlalchemy as sa
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, Select, distinct, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import (
@@ -181,7 +181,7 @@ async def read_records(connection: AsyncConnection, tenant: str, conversation_id
     """Return a page of the conversation's records, with the sums over all its records. The page of an unknown
     conversation is empty. Raises UnknownCursor."""
     own = owned(usage_records, tenant, conversation_id=conversation_id)
-    page = await read_page(connection, select(usage_records).where(own), _stored, paging)
+    page = await read_page(connection, sa.select(usage_records).where(own), _stored, paging)
     found = await connection.execute(_sums_by_purpose(_REQUESTS).where(own).group_by(_FOR_ANSWERS))
     return UsagePage(page, _sums_in(found.all()))
 
@@ -211,31 +211,31 @@ async def read_report(
     return UsageReport(sums, groups[:MOST_GROUPS], has_more)
 
 
-async def _groups(connection: AsyncConnection, within: Sequence[ColumnElement[bool]], by: str) -> list[UsageGroup]:
+async def _groups(connection: AsyncConnection, within: Sequence[sa.ColumnElement[bool]], by: str) -> list[UsageGroup]:
     """Return at most `MOST_GROUPS + 1` groups. The additional group shows that the report is incomplete."""
     table, size = usage_records.c, _MILLISECONDS.get(by)
-    key: ColumnElement[Any] = literal_column("period" if size else "model")
-    first = key if size else func.sum(func.sum(table.prompt_tokens)).over(partition_by=key).desc().nulls_last()
+    key: sa.ColumnElement[Any] = sa.literal_column("period" if size else "model")
+    first = key if size else sa.func.sum(sa.func.sum(table.prompt_tokens)).over(partition_by=key).desc().nulls_last()
     grouped = _sums_by_purpose((table.created_at // size).label("period") if size else table.model)
     # A group has at most two rows: answers and summaries.
     statement = grouped.where(*within).group_by(_FOR_ANSWERS, key).order_by(first, key).limit(2 * MOST_GROUPS + 2)
-    groups: dict[Any, list[Row[Any]]] = {}
+    groups: dict[Any, list[sa.Row[Any]]] = {}
     for row in await connection.execute(statement):
         groups.setdefault(moment(row.period * size) if size else row.model, []).append(row)
     return [UsageGroup(key, _sums_in(rows)) for key, rows in groups.items()][: MOST_GROUPS + 1]
 
 
-def _sums_by_purpose(*columns: ColumnElement[Any]) -> Select[Any]:
+def _sums_by_purpose(*columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select sums and these columns. The caller must group by `_FOR_ANSWERS` and the columns."""
-    return select((usage_records.c.purpose == "message").label("for_answers"), *_SUMS, *columns)
+    return sa.select((usage_records.c.purpose == "message").label("for_answers"), *_SUMS, *columns)
 
 
-def _sums_in(rows: Sequence[Row[Any]]) -> UsageSums:
+def _sums_in(rows: Sequence[sa.Row[Any]]) -> UsageSums:
     sums = {bool(row.for_answers): _sum_in(row) for row in rows}
     return UsageSums(sums.get(True, UsageSum()), sums.get(False, UsageSum()))
 
 
-def _sum_in(row: Row[Any]) -> UsageSum:
+def _sum_in(row: sa.Row[Any]) -> UsageSum:
     # PostgreSQL returns sums of large numbers as decimals.
     sums: dict[str, Any] = {name: (float if name in COSTS else int)(getattr(row, name) or 0) for name in SUMS}
     return UsageSum(**sums, requests=getattr(row, "requests", 0))
@@ -247,16 +247,16 @@ def add_sums(sums: Iterable[UsageSum]) -> UsageSum:
     return UsageSum(**{name: sum(getattr(part, name) for part in parts) for name in SUMS})
 
 
-def _columns() -> list[ColumnElement[Any]]:
+def _columns() -> list[sa.ColumnElement[Any]]:
     table = usage_records.c
     answered, priced, compared = table.status == 200, table.cost.is_not(None), table.saved_cost.is_not(None)
     too_large = table.saved_tokens > 0, table.estimated_tokens > table.limit_tokens
 
-    def counted(*which: ColumnElement[bool]) -> ColumnElement[int]:
-        return func.count().filter(*which)
+    def counted(*which: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+        return sa.func.count().filter(*which)
 
     sums = {
-        "calls": func.count(),
+        "calls": sa.func.count(),
         "failed": counted(~answered),
         **{name: counted(answered, table.context_status == name) for name in ("summarized", "trimmed", "bypassed")},
         "unreported": counted(answered, table.prompt_tokens.is_(None)),
@@ -264,12 +264,12 @@ def _columns() -> list[ColumnElement[Any]]:
         "priced": counted(priced),
         "list_priced": counted(priced, table.price_source == "registry"),
         "billed": counted(priced, table.price_source == "provider"),
-        **{name: func.sum(table[f"{name}_tokens"]) for name in _TOKENS},
+        **{name: sa.func.sum(table[f"{name}_tokens"]) for name in _TOKENS},
         "too_large": counted(*too_large),
-        "too_large_tokens": func.sum(table.estimated_tokens).filter(*too_large),
-        "cost": func.sum(table.cost),
-        "saved_cost": func.sum(table.saved_cost),
-        "too_large_saved_cost": func.sum(table.saved_cost).filter(*too_large),
+        "too_large_tokens": sa.func.sum(table.estimated_tokens).filter(*too_large),
+        "cost": sa.func.sum(table.cost),
+        "saved_cost": sa.func.sum(table.saved_cost),
+        "too_large_saved_cost": sa.func.sum(table.saved_cost).filter(*too_large),
         "compared": counted(compared),
         "too_large_compared": counted(compared, *too_large),
     }
@@ -277,8 +277,8 @@ def _columns() -> list[ColumnElement[Any]]:
 
 
 _SUMS = _columns()
-_REQUESTS = func.count(distinct(usage_records.c.request_id)).label("requests")
-_FOR_ANSWERS: ColumnElement[bool] = literal_column("for_answers")
+_REQUESTS = sa.func.count(sa.distinct(usage_records.c.request_id)).label("requests")
+_FOR_ANSWERS: sa.ColumnElement[bool] = sa.literal_column("for_answers")
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def _row(record: UsageRecord) -> dict[str, Any]:
     }
 
 
-def _stored(row: Row[Any]) -> StoredUsage:
+def _stored(row: sa.Row[Any]) -> StoredUsage:
     priced = row.prompt_rate is not None
     decided, made = None, None
     if row.window_tokens is not None:
