@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 38_175,
+    "app": 37_952,
     "app/cli": 1_561,
     "app/compaction": 9_157,
     "app/conversation": 1_941,
@@ -23,13 +23,13 @@ LINES = {
     "app/providers": 1_560,
     "app/proxy": 2_736,
     "app/api": 1_979,
-    "app/runtime": 486,
+    "app/runtime": 475,
     "app/settings": 1_589,
-    "app/store": 3_710,
+    "app/store": 3_628,
     "app/telemetry": 475,
     "app/tokens": 1_971,
     "app/formats": 6_019,
-    "tests": 46_288,
+    "tests": 46_228,
     "lab": 8_338,
 }
 """Lines of Python by folder, at most."""
