@@ -15,7 +15,7 @@ WINDOW ?= 8000
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
-ROWS ?= 1000000
+ROWS ?=
 MINUTES ?= 1
 OUT ?=
 TREE ?=
@@ -34,7 +34,7 @@ STENO_ALONE = default,default+prices
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning scale bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -150,9 +150,6 @@ agents: dev-env ## Claude Code, Codex and Gemini CLI themselves, through five co
 isolation: dev-env ## several tenants with the same names and each other's ids, on both databases; options: OPERATIONS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest tests/release/test_isolation.py -n0 -s
-
-scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs: docs/scale.md; options: ROWS=1000000
-	$(VENV)/python -m lab.benchmarks.scale --rows $(ROWS)
 
 bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2
 	@$(VENV)/python scripts/fetch_tables.py .tables

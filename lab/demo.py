@@ -36,29 +36,42 @@ JOBS = (
 _BERTH = re.compile(r"BTH-\d{4}")
 
 
-def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
+def hold_conversation() -> int:
     """Holds the conversation and prints a line a turn. The exit status."""
-    simulator = Simulator(window=window, models="any", reply=reply, count=counter(MODEL))
-    with simulator.serve() as provider, _steno(f"{provider.url}/v1", MODEL, window) as steno, ExitStack() as clients:
-        direct = Chat(clients.enter_context(_client(provider.url)), MODEL)
-        through = Chat(clients.enter_context(_client(steno)), MODEL)
-        secho(f"A {turns}-turn conversation in a window of {window:,} tokens, with a simulated provider.\n")
+    simulator = Simulator(window=WINDOW, models="any", reply=reply, count=counter(MODEL))
+    with simulator.serve() as provider, _steno(f"{provider.url}/v1") as steno, ExitStack() as clients:
+        direct, through = (Chat(clients.enter_context(_client(url))) for url in (provider.url, steno))
+        secho(f"A {TURNS}-turn conversation in a window of {WINDOW:,} tokens, with a simulated provider.\n")
         _line("turn", "direct", "Steno", "status", "what happened", bold=True)
-        for turn in range(1, turns + 1):
-            prompt = question(turn, turns)
-            shown, event = _direct_turn(direct, prompt)
-            answer = through.say(prompt)
-            if answer.error:
-                _line(turn, shown, "-", "failed", answer.error, fg="red")
+        summaries: set[str] = set()
+        for turn in range(1, TURNS + 1):
+            cell, event, colour = "-", "", "green"
+            if not direct.error:
+                tokens = direct.say(question(turn))
+                cell, event = (f"{tokens:,}", "") if tokens else ("refused", f"direct: {direct.error}")
+            if not (tokens := through.say(question(turn))):
+                _line(turn, cell, "-", "failed", through.error, fg="red")
                 return 1
-            event = event or through.news()
-            _line(turn, shown, f"{answer.tokens:,}", answer.status, event, **_style(event))
-        return _sum_up(direct, through, turns, window)
+            if event:
+                colour = "red"
+            elif new := through.summaries - summaries:
+                summaries |= new
+                event = f"{_counted(len(new))} of older turns"
+            _line(turn, cell, f"{tokens:,}", through.status, event, **({"fg": colour} if event else {}))
+    remembered = _berth(1) in through.messages[-1]["content"]
+    largest = f"largest prompt {through.largest:,} of {WINDOW:,} tokens"
+    secho("")
+    if direct.error:
+        secho(f"Direct   {direct.turns} of {TURNS} turns, then {direct.error}.")
+    secho(f"Steno    {through.turns} of {TURNS} turns, {_counted(len(summaries))} made, {largest}.")
+    secho(f"Memory   Asked in turn {TURNS} for a number from turn 1, the model said:")
+    secho(f"         {through.messages[-1]['content']}", fg="green" if remembered else "red")
+    return 0 if remembered and summaries else 1
 
 
-def question(turn: int, last: int = TURNS) -> str:
+def question(turn: int) -> str:
     """Text of the user: a stop of a voyage, with a berth to remember; at the end, a question for the first one."""
-    if turn == last:
+    if turn == TURNS:
         return "Before we sail home: under which number was the berth of stop 1 booked?"
     port = PORTS[turn % len(PORTS)]
     trouble, cure = JOBS[turn % len(JOBS)]
@@ -90,63 +103,42 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DemoAnswer:
-    tokens: int = 0
-    """Tokens of the prompt, as the provider counted them."""
-    status: str = ""
-    text: str = ""
-    error: str | None = None
-
-
 @dataclass
 class Chat:
     """A client that resends its whole history, as all do."""
 
     http: httpx2.Client
-    model: str
     messages: list[dict[str, str]] = field(default_factory=lambda: [{"role": "system", "content": INSTRUCTIONS}])
-    answers: list[DemoAnswer] = field(default_factory=list)
-    summaries: list[str] = field(default_factory=list)
-    """Ids of the summaries used so far."""
-    ended: bool = False
-    """True once an answer was an error: the conversation cannot go on."""
-    _used: tuple[str, ...] = ()
+    turns: int = 0
+    largest: int = 0
+    """Tokens of the largest prompt, as the provider counted them."""
+    status: str = ""
+    summaries: set[str] = field(default_factory=set)
+    """Ids of the summaries in the latest payload."""
+    error: str = ""
+    """Code of the error after which the conversation cannot go on."""
 
-    def say(self, prompt: str) -> DemoAnswer:
-        """The answer, which joins the history; an error leaves the history as it was."""
+    def say(self, prompt: str) -> int:
+        """Tokens of the prompt, once the answer has joined the history; 0 where the answer was an error."""
         messages = [*self.messages, {"role": "user", "content": prompt}]
-        try:
-            response = self.http.post(CHAT, json={"model": self.model, "messages": messages})
-            body = response.json()
-        except (httpx2.HTTPError, ValueError) as error:
-            return DemoAnswer(error=f"{type(error).__name__}: {error}")
-        if response.status_code != 200:
-            return DemoAnswer(error=_error_of(body, response.status_code))
-        headers = response.headers
-        text = body["choices"][0]["message"].get("content") or ""
-        self.messages = [*messages, {"role": "assistant", "content": text}]
-        self._used = tuple(body.get("context", {}).get("chunks", ()))
-        reported = (body.get("usage") or {}).get("prompt_tokens")
-        tokens = int(reported or headers.get("x-context-tokens-after") or 0)
-        answer = DemoAnswer(tokens, body.get("context_status", ""), text)
-        self.answers.append(answer)
-        return answer
-
-    def news(self) -> str:
-        """News since the last call, in a few words."""
-        new = [summary for summary in self._used if summary not in self.summaries]
-        self.summaries += new
-        return f"{_counted(len(new))} of older turns" if new else ""
+        body = self.http.post(CHAT, json={"model": MODEL, "messages": messages}).json()
+        if "error" in body:
+            self.error = str(body["error"].get("code") or body["error"]["message"])
+            return 0
+        self.messages = [*messages, {"role": "assistant", "content": body["choices"][0]["message"]["content"]}]
+        self.status, self.summaries = body.get("context_status", ""), set(body.get("context", {}).get("chunks", ()))
+        tokens = int(body["usage"]["prompt_tokens"])
+        self.turns, self.largest = self.turns + 1, max(self.largest, tokens)
+        return tokens
 
 
 @contextmanager
-def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
+def _steno(upstream: str) -> Iterator[str]:
     """Steno's own address, on loopback. Its database is memory and ends with it."""
     settings = load(
         # The demo has a key of its own, and one provider: not those of the settings in effect.
         upstream={"base_url": upstream, "discover_windows": False, "api_key_env": None},
-        models=[{"match": model, "context_window": window}],
+        models=[{"match": MODEL, "context_window": WINDOW}],
         storage={"url": "memory", "timeout_seconds": 5.0, "messages": True},
     )
     app = create_app(settings.model_copy(update={"upstreams": {}}))
@@ -158,37 +150,8 @@ def _client(url: str) -> httpx2.Client:
     return httpx2.Client(base_url=url, timeout=ANSWER_SECONDS, trust_env=False)
 
 
-def _direct_turn(direct: Chat, prompt: str) -> tuple[str, str]:
-    """Cell for the client without Steno, which ends with its first error."""
-    if direct.ended:
-        return "-", ""
-    answer = direct.say(prompt)
-    if answer.error is None:
-        return f"{answer.tokens:,}", ""
-    direct.ended = True
-    return "refused", f"direct: {answer.error}"
-
-
-def _sum_up(direct: Chat, through: Chat, turns: int, window: int) -> int:
-    largest = max(answer.tokens for answer in through.answers)
-    remembered = _berth(1) in through.answers[-1].text
-    secho("")
-    if len(direct.answers) < turns:
-        secho(f"Direct   {len(direct.answers)} of {turns} turns, then context_length_exceeded.")
-    made = f"{_counted(len(through.summaries))} made"
-    secho(f"Steno    {len(through.answers)} of {turns} turns, {made}, largest prompt {largest:,} of {window:,} tokens.")
-    secho(f"Memory   Asked in turn {turns} for a number from turn 1, the model said:")
-    secho(f"         {through.answers[-1].text}", fg="green" if remembered else "red")
-    return 0 if remembered and through.summaries else 1
-
-
 def _berth(stop: int) -> str:
     return f"BTH-{stop:02d}{(stop * 37 + 11) % 100:02d}"
-
-
-def _error_of(body: Any, status: int) -> str:
-    error = body.get("error") if isinstance(body, dict) else None
-    return str((error or {}).get("code") or (error or {}).get("message") or f"status {status}")
 
 
 def _counted(summaries: int) -> str:
@@ -197,9 +160,3 @@ def _counted(summaries: int) -> str:
 
 def _line(turn: object, direct: str, steno: str, status: str, event: str, **style: Any) -> None:
     secho(f"{turn:>4}  {direct:>7}  {steno:>6}  {status:<10}  {event}".rstrip(), **style)
-
-
-def _style(event: str) -> dict[str, Any]:
-    if not event:
-        return {}
-    return {"fg": "red"} if event.startswith("direct") else {"fg": "green"}

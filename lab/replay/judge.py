@@ -83,8 +83,6 @@ class Verdict:
     """Number of messages in the client's history."""
     summary_calls: int = 0
     folds: int = 0
-    resent: int = 0
-    """Payloads that the provider refused before this one."""
     compaction: bool = False
     """Summaries were made or taken up in this request, or other messages than before are shortened or left out."""
     broke: bool = False
@@ -212,7 +210,6 @@ class Judge:
             messages=len(history),
             summary_calls=calls[0],
             folds=calls[1],
-            resent=len(chats) - 1,
             compaction=seen.summarised or seen.reduced,
             broke=seen.broke,
             previous_bytes=len(seen.previous or b""),

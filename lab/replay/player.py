@@ -12,11 +12,11 @@ import httpx2
 import msgspec
 
 from lab.replay.evidence import Report, SentMessages
-from lab.replay.judge import Judge, SummaryCalls, Verdict, Violation
+from lab.replay.judge import Judge, SummaryCalls, Violation
 from lab.replay.recordings import Recording
 from lab.replay.sent import Message, SentMessage, answered, answers_in
 from lab.replay.tally import Tally
-from lab.simulator import Record, Simulator
+from lab.simulator import Simulator
 
 CREDENTIAL = {"authorization": "Bearer sk-replay"}
 ANSWER_SECONDS = 600.0
@@ -27,29 +27,6 @@ MESSAGE_TOKENS = 4
 COVERAGE_SECONDS = 10.0
 """Steno stores what was done to a request shortly after it has answered."""
 COVERAGE_PAUSE = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """One request, and what came of it."""
-
-    recording: Recording
-    request: int
-    """Number of the request, from 1."""
-    verdict: Verdict
-    forwarded: int
-    """Tokens of the payload."""
-    direct: int = 0
-    """Tokens of the client's own history."""
-    calls: tuple[Record, ...] = ()
-    """The summary calls made for it, as the provider logged them."""
-    failure: str | None = None
-    """Why the client got no answer."""
-
-    @property
-    def violations(self) -> tuple[Violation, ...]:
-        unanswered = Violation(self.recording.name, self.request, "no_answer", self.failure or "")
-        return (*self.verdict.violations, unanswered) if self.failure else self.verdict.violations
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +46,9 @@ class Player:
     provider: Simulator
     model: str
     count: Callable[[str], int]
-    calls: SummaryCalls = field(default_factory=SummaryCalls)
-    """Kept over several replays where they share a database."""
 
     def __post_init__(self) -> None:
-        self._reader = SentMessages()
+        self._calls, self._reader = SummaryCalls(), SentMessages()
         self._tokens: dict[bytes, int] = {}
         self._http: httpx2.Client
 
@@ -81,27 +56,25 @@ class Player:
         """Plays all of them, one after the other."""
         with httpx2.Client(trust_env=False) as self._http:
             for recording in recordings:
-                judge = Judge(recording.name, self.calls, self._reader)
-                tally.conversations += 1
+                judge = Judge(recording.name, self._calls, self._reader)
                 for number, end in enumerate(recording.requests, 1):
-                    _add(self._ask(recording, number, recording.messages[:end], judge), tally)
+                    self._ask(number, recording, recording.messages[:end], judge, tally)
         return tally
 
-    def _ask(self, recording: Recording, number: int, messages: Sequence[Message], judge: Judge) -> Played:
+    def _ask(self, number: int, recording: Recording, messages: Sequence[Message], judge: Judge, tally: Tally) -> None:
         self.provider.clear_log()
         answer = self._sent(messages, stream=number % 2 == 0)
         records = self.provider.log
         history = self._reader.split(answer.sent)
         verdict = judge.judge(number, answer.sent, records, self._report(answer, len(history)))
-        return Played(
-            recording,
-            number,
-            verdict,
-            forwarded=self._prompt_tokens(verdict.payload),
-            direct=self._prompt_tokens(history),
-            calls=tuple(record for record in records if record.kind == "summary"),
-            failure=answer.failure,
+        direct, forwarded = self._prompt_tokens(history), self._prompt_tokens(verdict.payload)
+        tally.add(
+            verdict, direct, forwarded, sum(record.prompt_tokens or 0 for record in records if record.kind == "summary")
         )
+        tally.object(verdict.violations)
+        if answer.failure:
+            tally.errors += 1
+            tally.object([Violation(recording.name, number, "no_answer", answer.failure)])
 
     def _sent(self, messages: Sequence[Message], *, stream: bool) -> Answer:
         """Times out after `ANSWER_SECONDS` without a byte."""
@@ -149,13 +122,6 @@ class Player:
         if message.raw not in self._tokens:
             self._tokens[message.raw] = MESSAGE_TOKENS + sum(map(self.count, message.pieces))
         return self._tokens[message.raw]
-
-
-def _add(played: Played, tally: Tally) -> None:
-    summaries = sum(record.prompt_tokens or 0 for record in played.calls)
-    tally.add(played.verdict, played.direct, played.forwarded, summaries)
-    tally.errors += bool(played.failure)
-    tally.object(played.violations)
 
 
 def _messages_in(parts: Sequence[Mapping[str, Any]]) -> int:

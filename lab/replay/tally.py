@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lab.replay.judge import Verdict, Violation
 
 FROM_REFUSALS = frozenset({"refused", "no_answer"})
+_FATES = ("verbatim", "summarised", "shortened", "pruned", "lost")
 
 
 @dataclass(slots=True)
@@ -16,7 +17,6 @@ class Tally:
     window: int
     may_refuse: bool = False
     """The settings do not promise that every request fits: what the provider refuses is counted, and no violation."""
-    conversations: int = 0
     requests: int = 0
     summary_calls: int = 0
     compactions: int = 0
@@ -35,8 +35,6 @@ class Tally:
     """Requests that the provider would have refused without Steno."""
     errors: int = 0
     """Requests to which the client got an error."""
-    resent: int = 0
-    """Payloads that the provider refused and that were sent once more, smaller."""
     messages: int = 0
     """Number of messages in the histories, over all requests; the following add up to it."""
     verbatim: int = 0
@@ -56,30 +54,22 @@ class Tally:
     def add(self, verdict: Verdict, direct: int, forwarded: int, summary_tokens: int) -> None:
         """One more request, with the tokens of the client's own history, of its payload and of its summary calls."""
         self.requests += 1
-        self.summary_calls += verdict.summary_calls
-        self.folds += verdict.folds
-        self.resent += verdict.resent
         self.tokens_direct += direct
         self.summary_tokens += summary_tokens
         self.too_large += direct > self.window
-        self.messages += verdict.messages
+        self._sum(verdict, ("summary_calls", "folds", "messages"))
         if verdict.accepted:
-            self._add_payload(verdict, forwarded)
+            self.compactions += verdict.compaction
+            self.prefix_breaks += verdict.broke
+            self.tokens_forwarded += forwarded
+            self.largest_prompt = max(self.largest_prompt, forwarded)
+            self._sum(verdict, ("previous_bytes", "kept_bytes", *_FATES))
         else:
             self.refused += verdict.messages
 
-    def _add_payload(self, verdict: Verdict, tokens: int) -> None:
-        self.compactions += verdict.compaction
-        self.prefix_breaks += verdict.broke
-        self.previous_bytes += verdict.previous_bytes
-        self.kept_bytes += verdict.kept_bytes
-        self.tokens_forwarded += tokens
-        self.largest_prompt = max(self.largest_prompt, tokens)
-        self.verbatim += verdict.verbatim
-        self.summarised += verdict.summarised
-        self.shortened += verdict.shortened
-        self.pruned += verdict.pruned
-        self.lost += verdict.lost
+    def _sum(self, verdict: Verdict, names: Iterable[str]) -> None:
+        for name in names:
+            setattr(self, name, getattr(self, name) + getattr(verdict, name))
 
     def object(self, violations: Iterable[Violation]) -> None:
         self.violations += (each for each in violations if not (self.may_refuse and each.kind in FROM_REFUSALS))

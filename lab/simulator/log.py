@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,12 +70,6 @@ class Record:
         """The first header of that name, in whatever case."""
         wanted = name.lower().encode("latin-1")
         return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), None)
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything but the parsed body, for `GET /__log`."""
-        known = {each.name: getattr(self, each.name) for each in fields(self)}
-        headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in self.headers]
-        return {**known, "headers": headers, "body": self.body.decode("utf-8", "replace")}
 
 
 class Log:

@@ -28,8 +28,6 @@ class Rules:
     """any: every name is known."""
     strict_roles: bool = False
     """Refuse user messages in a row, and in Chat Completions instructions after the start."""
-    lenient_messages: bool = False
-    """Accept unknown keys in messages of Chat Completions."""
     max_messages: int | None = None
     """Most messages of a request to Chat Completions."""
 

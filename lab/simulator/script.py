@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lab.simulator.log import Kind, Record
@@ -108,7 +108,3 @@ class Script:
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
-
-
-def fault_of(fault: Fault | None, changes: Mapping[str, Any]) -> Fault:
-    return replace(fault or Fault(), **changes)

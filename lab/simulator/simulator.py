@@ -34,9 +34,8 @@ from lab.simulator.refusals import Refused
 from lab.simulator.replies import default_reply, summary_of
 from lab.simulator.responses.format import Responses
 from lab.simulator.rules import Model, Rules
-from lab.simulator.script import Fault, Predicate, Script, fault_of
+from lab.simulator.script import Fault, Predicate, Script
 
-LOG_PATH = "/__log"
 SUMMARY_WORDS = 400
 """Words of a summary at most, and at most one for every two tokens that the caller allows."""
 CALL_HEADER = b"x-context-call"
@@ -74,13 +73,12 @@ class Simulator(Rules):
         count: Count | None = None,
         tables: Path | None = None,
         strict_roles: bool = False,
-        lenient_messages: bool = False,
         max_messages: int | None = 2048,
         lenient_text: bool = False,
         log_limit: int = 100_000,
     ) -> None:
         offered: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
-        super().__init__(window, offered, strict_roles, lenient_messages, max_messages)
+        super().__init__(window, offered, strict_roles, max_messages)
         self.reply = reply
         """Function from messages to what the model says."""
         self.summary_edit: Callable[[str], str] = str
@@ -124,21 +122,19 @@ class Simulator(Rules):
 
     # What to answer
 
-    def next_chat(self, fault: Fault | None = None, /, **fields: Any) -> None:
-        """How to answer the next acceptable chat: a `Fault`, or its fields. Calls queue up."""
-        self.script.next("chat", fault_of(fault, fields))
+    def next_chat(self, **fault: Any) -> None:
+        """How to answer the next acceptable chat: the fields of a `Fault`. Calls queue up."""
+        self.script.next("chat", Fault(**fault))
 
-    def next_summary(self, fault: Fault | None = None, /, **fields: Any) -> None:
-        self.script.next("summary", fault_of(fault, fields))
+    def next_summary(self, **fault: Any) -> None:
+        self.script.next("summary", Fault(**fault))
 
-    def next_other(self, fault: Fault | None = None, /, **fields: Any) -> None:
-        self.script.next("other", fault_of(fault, fields))
+    def next_other(self, **fault: Any) -> None:
+        self.script.next("other", Fault(**fault))
 
-    def when(
-        self, predicate: Predicate, fault: Fault | None = None, /, *, times: int | None = None, **fields: Any
-    ) -> None:
+    def when(self, predicate: Predicate, *, times: int | None = None, **fault: Any) -> None:
         """How to answer requests that satisfy the predicate: all of them, or the first so many."""
-        self.script.when(predicate, fault_of(fault, fields), times)
+        self.script.when(predicate, Fault(**fault), times)
 
     # Running
 
@@ -150,15 +146,11 @@ class Simulator(Rules):
         if scope["type"] != "http":
             raise RuntimeError(f"The simulator speaks HTTP, not {scope['type']}.")
         body, whole = await read_body(receive)
-        connection = Connection(scope, send)
-        if scope["path"] == LOG_PATH:
-            await self._show_log(scope, body, connection)
-            return
         record = self._record(scope, body)
         if not whole:
             self._log.update(record.sequence, disconnected_at=time.monotonic())
             return
-        await self._answer_while_connected(record, connection, receive)
+        await self._answer_while_connected(record, Connection(scope, send), receive)
 
     async def _answer_while_connected(self, record: Record, connection: Connection, receive: Receive) -> None:
         answering = asyncio.create_task(self._answer(record, connection))
@@ -235,14 +227,6 @@ class Simulator(Rules):
                 return content
         offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
         return list_models(record, offered, self.window)
-
-    async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
-        """The log as JSON; DELETE empties it. Not logged."""
-        if scope["method"] == "DELETE":
-            self._log.clear()
-        record = Record(0, 0.0, scope["method"], LOG_PATH, received_headers(scope), body, "other")
-        content = json_content([each.as_json() for each in self.log])
-        await Delivery(connection, record, Fault(), self._formats[0]).content(content)
 
     def _default_fault(self, kind: Kind) -> Fault:
         return {"chat": self.chat_default, "summary": self.summary_default, "other": Fault()}[kind]

@@ -120,6 +120,14 @@ class Serving:
     def wait(self) -> int:
         return self.process.wait(START_SECONDS)
 
+    def stop(self) -> None:
+        """Ends it with its workers, and kills it if it does not end."""
+        try:
+            self.terminate()
+            self.wait()
+        finally:
+            self.kill()
+
     def kill(self) -> None:
         _end(self.process)
 
@@ -143,8 +151,13 @@ def serve(
 
 
 def _end(process: Process) -> None:
-    process.kill()
-    process.wait()
+    """Leaves nothing open, even if a test's timeout comes meanwhile: the next test would fail for it."""
+    try:
+        process.kill()
+        process.wait(START_SECONDS)
+    finally:
+        if isinstance(process, Forked):
+            process.close()
 
 
 def _start(module: str, arguments: list[str], folder: Path, env: Mapping[str, str], *files: IO[Any]) -> Process:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +49,19 @@ def provider(simulator: Simulator) -> Iterator[RunningServer]:
 @pytest.fixture
 def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
     """Starts `steno serve` before the simulator, each time in an empty folder if it is called more than once."""
-    started: list[Serving] = []
+    numbers = count()
+    with ExitStack() as started:
 
-    def start(*arguments: str, folder: Path = tmp_path, **options: Any) -> Serving:
-        if started and folder == tmp_path:
-            folder = tmp_path / f"process{len(started)}"
-        folder.mkdir(exist_ok=True)
-        options = {"STENO_MODELS": commands.MODELS, **options}
-        started.append(commands.serve(["--upstream", f"{provider.url}/v1", *arguments], folder, **options))
-        return started[-1]
+        def start(*arguments: str, folder: Path = tmp_path, **options: Any) -> Serving:
+            if (number := next(numbers)) and folder == tmp_path:
+                folder = tmp_path / f"process{number}"
+            folder.mkdir(exist_ok=True)
+            options = {"STENO_MODELS": commands.MODELS, **options}
+            serving = commands.serve(["--upstream", f"{provider.url}/v1", *arguments], folder, **options)
+            started.callback(serving.kill)
+            return serving
 
-    yield start
-    for serving in started:
-        serving.kill()
+        yield start
 
 
 @pytest.fixture

@@ -53,6 +53,10 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def close(self) -> None:
+        """Gives the process up, whether it has ended or not."""
+        self._reply.close()
+
 
 class Forks:
     """The process that waits for orders."""

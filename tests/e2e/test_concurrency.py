@@ -5,37 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx2
 
 from lab.simulator import Simulator
 from tests.e2e.commands import SECRET
 from tests.e2e.conftest import Serve
-from tests.e2e.histories import MODEL, chat, long_history
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.histories import chat, long_history
 
 CROWD = 60
 HEADERS = {"authorization": "Bearer sk-test", "content-type": "application/json"}
-
-
-def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
-    steno: StartSteno, simulator: Simulator, sqlite_url: str
-) -> None:
-    """Whichever process makes it."""
-    simulator.summary_default = type(simulator.summary_default)(delay=4.5)
-    replicas = [steno(storage={"url": sqlite_url}) for _ in range(2)]
-
-    def beats(replica: Steno) -> int:
-        client = replica.sdk(timeout=3.0)  # Between two pieces: shorter than the summary takes.
-        chunks: Any = client.chat.completions.create(model=MODEL, messages=long_history(), stream=True)
-        return sum(not hasattr(chunk, "compaction") and chunk.choices[0].delta.to_dict() == {} for chunk in chunks)
-
-    with ThreadPoolExecutor(4) as pool:
-        counted = list(pool.map(beats, replicas * 2))
-    assert min(counted) >= 3  # Two of ours, and the one that finishes.
-    assert len(simulator.summaries) == 1
 
 
 async def ask_all(urls: Sequence[str]) -> Counter[str]:

@@ -11,7 +11,6 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.settings import LimitSettings
-from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, is_closed, post, read_answer, request_bytes
 from tests.e2e.running import StartSteno, Steno
@@ -61,25 +60,6 @@ def test_client_that_leaves_ends_the_providers_call(
         left = leave(connection)
     assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
     assert 0 <= (scripted.requests[0].closed_at or 0) - left < 1
-
-
-@pytest.mark.parametrize("leaver", ["first", "second"])
-def test_one_waiter_that_leaves_does_not_disturb_the_others(
-    simulator: Simulator, steno: StartSteno, leaver: str
-) -> None:
-    """One summary for all, whoever began it."""
-    simulator.next_summary(delay=1.0)
-    served = steno()
-    request = request_bytes(chat(LONG), b"x-context-conversation-id: c-1")
-    with connected(served.url) as first, connected(served.url) as second:
-        first.sendall(request)
-        assert simulator.wait_for(lambda log: len(log) == 1)
-        second.sendall(request)
-        time.sleep(0.2)
-        staying = second if leaver == "first" else first
-        (first if leaver == "first" else second).close()
-        assert read_answer(staying).header("x-context-status") == "summarized"
-    assert len(simulator.summaries) == 1
 
 
 # Slow clients

@@ -201,3 +201,19 @@ def test_a_dead_summariser_is_told_of_once_and_once_more_when_it_is_back(
     post(proxy.url, chat(turns(15, first=200)))
     [works] = log.of("summariser works again")
     assert (works["model"], works["times"]) == ("gpt-4o-mini", 2)
+
+
+def test_conversations_that_pass_uncompacted_are_logged_once_a_minute_for_each_path(
+    before_scripted: StartSteno, log: Log
+) -> None:
+    url = before_scripted().url
+    for target in ("/v1/threads", "/v1/completions", "/c/a/v1/threads", "/c/b/v1/threads/", "/v1/embeddings"):
+        post(url, chat(long_history()), target=target)
+    for _ in range(2):
+        post(url, b"{")
+    lines = log.of("conversations passed un-compacted")
+    assert [(line["path"], line["times"], line["reason"].partition(":")[0]) for line in lines] == [
+        ("/v1/threads", 1, "server_state"),
+        ("/v1/completions", 1, "path_not_compacted"),
+        ("/v1/chat/completions", 1, "unreadable"),
+    ]

@@ -37,7 +37,7 @@ OWN_ROUTES = ("/context/plan", "/context/compact", FORCED)
 
 @pytest.fixture(scope="module")
 def steno() -> Iterator[Steno]:
-    simulator = Simulator(window=WINDOW, tables=TABLES, max_messages=None, lenient_messages=True)
+    simulator = Simulator(window=WINDOW, tables=TABLES, max_messages=None)
     with pytest.MonkeyPatch.context() as patched, simulator.serve() as server:
         running.forget_environment(patched)
         steno = running.start(server.url, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +32,20 @@ OPERATORS = ("/metrics", "/docs", "/openapi.json")
 @pytest.fixture
 def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
     """Starts Steno before the simulator, with an operator's listener."""
-    running: list[Serving] = []
+    with ExitStack() as started:
 
-    def start(*arguments: str, admin: str | None = "127.0.0.1:0", folder: Path = tmp_path, **options: Any) -> Serving:
-        variables = {"STENO_MODELS": MODELS, "STENO_SECRET": SECRET, "STENO_INSPECTOR__PASSWORD": PASSWORD, **options}
-        if admin is not None:
-            variables["STENO_SERVER__ADMIN"] = admin
-        running.append(commands.serve(["--upstream", f"{provider.url}/v1", *arguments], folder, **variables))
-        return running[-1]
+        def start(*arguments: str, admin: str = "127.0.0.1:0", **options: Any) -> Serving:
+            variables: dict[str, Any] = {
+                "STENO_MODELS": MODELS,
+                "STENO_SECRET": SECRET,
+                "STENO_INSPECTOR__PASSWORD": PASSWORD,
+            }
+            variables |= {"STENO_SERVER__ADMIN": admin, **options}
+            serving = commands.serve(["--upstream", f"{provider.url}/v1", *arguments], tmp_path, **variables)
+            started.callback(serving.stop)
+            return serving
 
-    yield start
-    for serving in running:
-        serving.terminate()
-        serving.wait()
+        yield start
 
 
 def admin_of(serving: Serving) -> str:

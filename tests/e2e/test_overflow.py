@@ -131,3 +131,16 @@ def test_a_recovery_that_fails_after_it_began_the_stream_ends_the_stream_with_th
     assert answered.status == 200
     assert b"compaction_started" in answered.body
     assert OVERFLOW["message"].encode() in answered.body
+
+
+def test_trouble_of_stenos_own_does_not_fail_a_request(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """Whatever goes wrong before the provider is asked, the client's own bytes may still be good."""
+    steno, bodies = before_scripted(), [chat(TOO_LONG, stream=stream) for stream in (False, True)]
+    for part in ("conversations", "compactor"):
+        with capture_logs(), pytest.MonkeyPatch.context() as patched:
+            patched.setattr(steno.services, part, None)
+            for body in bodies:
+                answered = post(steno.url, body)
+                assert (answered.status, answered.header("x-context-status")) == (200, "full")
+                assert answered.header("x-context-reason") == "internal_error"
+                assert scripted.requests[-1].body == body

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import openai
 import pytest
-from pydantic import BaseModel
 
 from lab.simulator import Simulator
 from tests.e2e.histories import turns
-from tests.e2e.raw import Answer, post
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.running import StartSteno
 
 PATH = "/v1/responses"
 MODEL = "gpt-x"
 LONG: Any = turns(15)
 """About 6,300 tokens, over the trigger of an 8,000 token window, and within it. Its messages are items as they are."""
 SHAPES = ("chunk", "comment", "off")
-
-
-def body(items: Any = LONG, **members: Any) -> dict[str, Any]:
-    return {"model": MODEL, "input": items, **members}
-
-
-def ask(steno: Steno, items: Any = LONG, *headers: bytes, **members: Any) -> Answer:
-    return post(steno.url, body(items, **members), *headers, target=PATH, timeout=30.0)
-
-
-def events(stream: bytes) -> list[Any]:
-    """The data of every frame that has some."""
-    frames = (frame.partition(b"data: ")[2] for frame in stream.split(b"\n\n"))
-    return [json.loads(data) for data in frames if data]
 
 
 # The official client
@@ -61,26 +43,4 @@ def test_the_stream_helper_takes_every_shape(simulator: Simulator, steno: StartS
     assert len(simulator.summaries) == 1
 
 
-def test_what_is_parsed_is_parsed_through_a_compaction(simulator: Simulator, steno: StartSteno) -> None:
-    class Order(BaseModel):
-        number: str
-
-    for _ in range(2):
-        simulator.next_chat(text='{"number": "ORD-0007"}')
-    client = steno().sdk()
-    parsed = client.responses.parse(model=MODEL, input=LONG, text_format=Order)
-    assert parsed.output_parsed == Order(number="ORD-0007")
-    with client.responses.stream(model=MODEL, input=LONG, text_format=Order) as stream:
-        assert stream.get_final_response().output_parsed == Order(number="ORD-0007")
-    sent = simulator.chats[-1].payload
-    assert sent["text"]["format"]["name"] == "Order"
-    assert len(simulator.summaries) == 1
-
-
 # Overflow
-
-
-def test_a_stream_that_breaks_off_is_an_error_of_the_client(simulator: Simulator, steno: StartSteno) -> None:
-    simulator.next_chat(cut="reset", after=4)
-    with pytest.raises(openai.APIError, match=r"ended in the middle|closed the connection"):
-        list(steno().sdk().responses.create(model=MODEL, input=LONG, stream=True))

@@ -86,18 +86,6 @@ def test_the_environment_makes_no_caller_local(serve: Serve) -> None:
         assert httpx2.get(url, headers={header: "127.0.0.1"}).status_code == 401, header
 
 
-def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
-    serving = serve()
-    simulator.next_chat(words=30, chunk_delay=0.05)
-    url, headers = f"{serving.url}/v1/chat/completions", {"content-type": "application/json"}
-    with httpx2.stream("POST", url, content=chat(stream=True), headers=headers, timeout=60) as stream:
-        lines = stream.iter_lines()
-        next(lines)
-        serving.terminate()
-        assert list(filter(None, lines))[-1] == "data: [DONE]"
-    assert serving.wait() == 0
-
-
 async def test_a_stop_begins_nothing_and_is_over_in_its_time_whatever_hangs(
     serve: Serve, simulator: Simulator, postgres_url: str
 ) -> None:

@@ -104,6 +104,7 @@ def test_others_are_answered_while_a_long_text_that_fits_is_counted_for_its_answ
     with ThreadPoolExecutor() as attackers, held_up(Prompt, "costs", lambda prompt: prompt.uncounted > 32_768) as begun:
         under_way = attackers.submit(post, url, long, timeout=2 * PATIENCE)
         assert begun.wait(PATIENCE)
+        assert scripted.wait_for(lambda requests: len(requests) == 2), "counted before the provider had the request"
         assert [post(url, chat(), VICTIM, timeout=PATIENCE).status for _ in range(3)] == [200] * 3
         assert not under_way.done()
     assert under_way.result().status == 200

@@ -16,7 +16,7 @@ from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
 from tests.e2e.raw import arrival, connected, get, pieces, post, read_until, request_bytes, timed_body
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.running import StartSteno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
 LONG: Any = long_history()
@@ -85,10 +85,6 @@ def test_sdk_raises_on_a_cut_stream(simulator: Simulator, steno: StartSteno, mes
 
 
 # Compaction events
-
-
-def stream_of(steno: Steno, *headers: bytes, messages: Any = LONG, **members: Any) -> bytes:
-    return post(steno.url, chat(messages, stream=True, **members), *headers).body
 
 
 @pytest.mark.parametrize("shape", EVENT_SHAPES)

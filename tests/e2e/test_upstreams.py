@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.http.loopback import RunningServer
-from lab.replay.stage import stage
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.conftest import TABLES
-from tests.e2e.histories import MODEL, chat
-from tests.e2e.raw import post
 from tests.e2e.running import WINDOW
 
 OWN_KEY = "sk-the-operators-for-other"
@@ -55,17 +52,3 @@ def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
     assert f"ok       upstream bare {address}: reachable; without a key it does not list its models" in report.stdout
     assert [record.header("authorization") for record in simulator.log] == [f"Bearer {DEFAULT_KEY}"]
     assert [record.header("authorization") for record in other.log] == [f"Bearer {OWN_KEY}", None]
-
-
-def test_a_replay_knows_only_its_own_provider(
-    monkeypatch: pytest.MonkeyPatch, other: Simulator, other_provider: RunningServer
-) -> None:
-    entry = {"base_url": f"{other_provider.url}/v1", "models": ["*"]}
-    monkeypatch.setenv("STENO_UPSTREAMS", json.dumps({"other": entry}))
-    monkeypatch.setenv("STENO_UPSTREAM__API_KEY_ENV", "DEFAULT_KEY")
-    monkeypatch.setenv("DEFAULT_KEY", DEFAULT_KEY)
-    with stage(MODEL, WINDOW) as set_up:
-        assert post(set_up.base_url.removesuffix("/v1"), chat()).status == 200
-        [record] = set_up.provider.log
-    assert record.header("authorization") == "Bearer sk-test"
-    assert other.log == ()

@@ -32,19 +32,6 @@ def context(answered: Answer) -> Any:
     return json.loads(answered.body)["context"]
 
 
-def test_what_does_not_fit_is_trimmed_and_summarised_once_the_database_is_back(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proxy = steno()
-    with monkeypatch.context() as gone:
-        take_away(proxy, gone)
-        answer = post(proxy.url, chat(TOO_LONG, conversation_id="one"))
-        assert (answer.header("x-context-status"), context(answer)["reason"]) == ("trimmed", "storage")
-    assert not simulator.summaries
-    told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
-    assert (told["actions"], told["reason"]) == (["summarized"], None)
-
-
 def test_what_another_process_deleted_is_not_remembered_once_the_store_was_asked(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
 ) -> None:

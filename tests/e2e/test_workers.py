@@ -9,8 +9,7 @@ import signal
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
-from tests.e2e.commands import MODELS, SECRET, Serving, until
+from tests.e2e.commands import MODELS, Serving, until
 from tests.e2e.conftest import Serve
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.test_serve import refused
@@ -38,22 +37,24 @@ WORDS = {"words": 30, "chunk_delay": 0.05}
 @pytest.fixture
 def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
     """Starts two workers before the simulator, on a SQLite file in an empty directory."""
-    running: list[Serving] = []
+    with ExitStack() as started:
 
-    def start(*arguments: str, **options: Any) -> Serving:
-        arguments = ("--upstream", f"{provider.url}/v1", "--workers", "2", *arguments)
-        running.append(commands.serve([*arguments], tmp_path, **{"STENO_MODELS": MODELS, **options}))
-        [workers] = {line["workers"] for line in running[-1].log if line["event"] == "serving"}
-        until(lambda: have_started(running[-1]) == workers)
-        return running[-1]
+        def start(**options: Any) -> Serving:
+            arguments = ["--upstream", f"{provider.url}/v1", "--workers", "2"]
+            serving = commands.serve(arguments, tmp_path, **{"STENO_MODELS": MODELS, **options})
+            started.callback(end, serving)
+            until(lambda: have_started(serving) == 2)
+            return serving
 
-    yield start
-    for serving in running:
-        processes = [serving.process.pid, *workers_of(serving)]
-        for process in processes:
-            if Path(f"/proc/{process}").exists():
-                os.kill(process, signal.SIGKILL)
-        serving.process.wait()
+        yield start
+
+
+def end(serving: Serving) -> None:
+    workers = workers_of(serving)
+    serving.kill()
+    for worker in workers:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 def workers_of(serving: Serving) -> list[int]:
@@ -262,18 +263,6 @@ def refuses(serving: Serving) -> bool:
 
 
 # What they share
-
-
-def test_two_workers_make_one_summary_for_a_conversation_that_meets_both(
-    serve: Serve, talkers: Talkers, simulator: Simulator, sqlite_url: str
-) -> None:
-    serving = serve(DATABASE_URL=sqlite_url, STENO_SECRET=SECRET)
-    simulator.next_summary(delay=1.0)
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda talker: talker.post(chat(long_history())), talkers.each(serving).values()))
-    assert [answer.headers["x-context-status"] for answer in answers] == ["summarized"] * 2
-    assert len(simulator.summaries) == 1
-    assert len({record.body for record in simulator.chats}) == 1
 
 
 def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, talkers: Talkers) -> None:

@@ -19,7 +19,7 @@ import structlog
 
 from lab.benchmarks.relay.environments import Missing
 from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, RULES, Arm, arm
-from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, said, with_calls
+from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, said
 from lab.replay.recordings import Recording, chain, joined, read_recordings
 from lab.replay.sent import Message
 from lab.replay.tally import Grid
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sample", type=int, default=6, help="conversations of the file that are read; 0: all")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    talks = [with_calls(each) for each in read_recordings(options.file)[: options.sample or None]]
+    talks = read_recordings(options.file)[: options.sample or None]
     for window in map(int, options.windows.split(",")):
         chained = chain(talks, options.chain) if options.chain else list(grown(talks, window))
         grid = table(options.file, chained, options.arms.split(","), window)

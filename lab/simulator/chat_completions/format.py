@@ -22,7 +22,7 @@ class ChatCompletions(OpenAI):
 
     def checked(self, record: Record, rules: Rules) -> tuple[Json, Model]:
         request = posted(record)
-        check(request, rules.strict_roles, rules.lenient_messages, rules.max_messages)
+        check(request, rules.strict_roles, rules.max_messages)
         model = model_of(request, rules)
         check_model(request, model.unsupported)
         return request, model

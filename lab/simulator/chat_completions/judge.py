@@ -66,9 +66,9 @@ _IN_PARTS = {"image_url": ("url",), "input_audio": ("data", "format")}
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
 
 
-def check(request: Any, alternating: bool = False, lenient: bool = False, most: int | None = None) -> None:
+def check(request: Any, alternating: bool = False, most: int | None = None) -> None:
     """Raise what the provider would say, but for the request's size. `alternating`: to a provider that wants users and
-    assistants in turn; `lenient` lets unknown keys of messages pass; `most`: messages."""
+    assistants in turn; `most`: messages."""
     if not isinstance(request, dict):
         raise unreadable()
     if request.get("model") in (None, ""):
@@ -79,7 +79,7 @@ def check(request: Any, alternating: bool = False, lenient: bool = False, most: 
     messages = request["messages"]
     _check_array("messages", messages, most)
     for index, message in enumerate(messages):
-        _check_message(f"messages[{index}]", message, lenient)
+        _check_message(f"messages[{index}]", message)
     _check_order(messages, alternating)
     wanted = request.get("response_format")
     if isinstance(wanted, dict) and wanted.get("type") == "json_object":
@@ -125,15 +125,14 @@ def _check_arguments(arguments: Json) -> None:
 # Messages
 
 
-def _check_message(path: str, message: Any, lenient: bool) -> None:
+def _check_message(path: str, message: Any) -> None:
     check_object(path, message)
     role = message.get("role")
     check_kind(f"{path}.role", role, ROLES)
-    if not lenient:
-        check_keys(path, message, _KEYS[role])
+    check_keys(path, message, _KEYS[role])
     if message.get("name") is not None:
         _check_name(f"{path}.name", message["name"], _SPEAKER)
-    _check_content(path, role, message, lenient)
+    _check_content(path, role, message)
     if role == "assistant":
         _check_spoken(path, message)
     if role == "tool":
@@ -143,7 +142,7 @@ def _check_message(path: str, message: Any, lenient: bool) -> None:
         raise refusal(text, f"{_dotted(path)}.name")
 
 
-def _check_content(path: str, role: str, message: Json, lenient: bool) -> None:
+def _check_content(path: str, role: str, message: Json) -> None:
     inside, content = f"{path}.content", message.get("content")
     if content is None:
         if role == "assistant" and any(message.get(key) for key in _INSTEAD_OF_CONTENT):
@@ -160,7 +159,7 @@ def _check_content(path: str, role: str, message: Json, lenient: bool) -> None:
         raise empty_array(inside)
     else:
         for index, part in enumerate(content):
-            _check_part(f"{inside}[{index}]", part, _PARTS[role], lenient)
+            _check_part(f"{inside}[{index}]", part, _PARTS[role])
 
 
 def _dotted(path: str) -> str:
@@ -168,12 +167,11 @@ def _dotted(path: str) -> str:
     return path.replace("[", ".[")
 
 
-def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -> None:
+def _check_part(path: str, part: Any, allowed: tuple[str, ...]) -> None:
     check_object(path, part)
     kind = part.get("type")
     check_kind(f"{path}.type", kind, allowed)
-    if not lenient:
-        check_keys(path, part, ("type", kind, "prompt_cache_breakpoint"))
+    check_keys(path, part, ("type", kind, "prompt_cache_breakpoint"))
     inside, value = f"{path}.{kind}", part.get(kind)
     if kind in ("text", "refusal"):
         check_string(inside, value)
