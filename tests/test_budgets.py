@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_971,
     "app/formats": 6_019,
-    "tests": 46_228,
-    "lab": 8_338,
+    "tests": 45_447,
+    "lab": 8_116,
 }
 """Lines of Python by folder, at most."""
 FILES = 159

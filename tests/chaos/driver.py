@@ -11,13 +11,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 import httpx2
+import typer
 
 from lab.simulator import Simulator
 from lab.simulator.format import Accepted
@@ -31,6 +32,8 @@ from tests.faults.proxy import FaultProxy
 
 REPLICAS = 4
 CONVERSATIONS = 3
+SHOWN = 12
+"""Sentences of each kind."""
 CALLS_PER_CHUNK = 1.05
 WINDOW = 8_000
 SHORT_SECONDS, LONG_SECONDS = (1.0, 6.0), (17.0, 21.0)
@@ -57,78 +60,6 @@ PROGRAMME: Sequence[Disturbance] = (
 LONG: frozenset[Disturbance] = frozenset({"long pause", "long black hole"})
 STORING_SECONDS = 2.0
 """So long a process may take to store what it has, and to see that the database is back."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What the run showed."""
-
-    seed: int
-    seconds: float = 0.0
-    disturbances: Counter[Disturbance] = field(default_factory=Counter)
-    requests: int = 0
-    excused: int = 0
-    """Connection errors of requests to a process that was killed meanwhile."""
-    overslept: int = 0
-    """Requests to which a process said that it was paused past its deadlines for the provider."""
-    client_errors: list[str] = field(default_factory=list)
-    views: int = 0
-    summarised: int = 0
-    chunks: int = 0
-    summary_calls: int = 0
-    unused: int = 0
-    """Summary calls that came to nothing."""
-    taken: int = 0
-    """Those whose process was killed, away or without the database then."""
-    highest_epoch: int = 0
-    lost: list[str] = field(default_factory=list)
-    gaps: int = 0
-    overlaps: int = 0
-    foreign: int = 0
-    damaged: int = 0
-    sentences: list[str] = field(default_factory=list)
-    backwards: list[str] = field(default_factory=list)
-    disagreements: int = 0
-    """Histories that two processes forwarded differently when all was quiet again."""
-    unread: int = 0
-    logged_errors: list[str] = field(default_factory=list)
-    looks: int = 0
-
-    @property
-    def allowed_calls(self) -> int:
-        """What a disturbance took is made again: of each branch one call at most, or the process repeats by itself."""
-        repeated = min(self.taken, CONVERSATIONS * len(BRANCHES) * self.disturbances.total())
-        return int(CALLS_PER_CHUNK * self.chunks) + repeated
-
-    @property
-    def paid_twice(self) -> int:
-        """Summary calls beyond those allowed."""
-        return max(0, self.summary_calls - self.allowed_calls)
-
-    @property
-    def violations(self) -> Mapping[str, int]:
-        """What must not happen."""
-        return {
-            "acknowledged chunks lost": len(self.lost),
-            "gaps": self.gaps,
-            "overlaps": self.overlaps,
-            "summaries of other messages": self.foreign,
-            "views damaged otherwise": self.damaged,
-            "epochs gone back": len(self.backwards),
-            "summary calls too many": self.paid_twice,
-            "client errors": len(self.client_errors),
-            "disagreements of processes": self.disagreements,
-            "errors in the processes' logs": len(self.logged_errors),
-        }
-
-    @property
-    def proves_nothing(self) -> str:
-        """Why it does not, or nothing."""
-        if self.unread:
-            return f"{self.unread} records left the log before they were read"
-        if not self.looks or not self.summarised or not self.chunks:
-            return "no summary was made and used while somebody looked"
-        return ""
 
 
 class Provider(Simulator):
@@ -228,18 +159,18 @@ class Chaos:
         absence.ended = time.monotonic()
 
 
-async def run_chaos(seconds: float, seed: int) -> Outcome:
-    """The seed decides about the conversations and the order of disturbances; what they hit is up to the machine."""
+async def run_chaos(seconds: float, seed: int) -> list[str]:
+    """Print what the run showed, and return what must not be. The seed decides about the conversations and the order of
+    disturbances; what they hit is up to the machine."""
     # A broken network is what is wanted here, and asyncio would tell of each connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    outcome, random, began = Outcome(seed), Random(f"{seed} chaos"), time.monotonic()
     # More tokens than Steno counts, or it would refuse summaries that fill their limit, and ask again.
     simulator = Provider(window=100_000_000, models="any", count=lambda text: len(text) // 2, log_limit=LOG_LIMIT)
     simulator.max_messages = None
     views = Views(simulator)
     async with _cluster(simulator) as (postgres, replicas):
         talkers, watch = Talkers(replicas, Random(f"{seed} talkers")), Watch(postgres.url)
-        chaos = Chaos(postgres, replicas, random, views)
+        chaos = Chaos(postgres, replicas, Random(f"{seed} chaos"), views)
 
         def call(seconds: float) -> None:
             simulator.summary_default = Fault(delay=seconds)
@@ -257,29 +188,46 @@ async def run_chaos(seconds: float, seed: int) -> Outcome:
         quiet.set()
         await judging
         call(0.0)
-        outcome.disagreements = await _disagreements(talkers, views)
+        disagreements = await _disagreements(talkers, views)
         await asyncio.sleep(2 * SETTLED_SECONDS)
         judge(views, ripe(talkers.asked))
         watching.cancel()
         stored = await watch.stored()
-        outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
-        texts = set(stored.values())
-        unused = [call for call in views.summaries if call.text not in texts]
-        outcome.unused = len(unused)
-        outcome.taken = sum(any(absence.took(call) for absence in chaos.absences) for call in unused)
         stopped = await asyncio.gather(*(replica.stop() for replica in replicas))
-        outcome.logged_errors = [line for replica in replicas for line in replica.errors]
-        outcome.client_errors = [*talkers.errors, *(f"exit status {status} on SIGTERM" for status in stopped if status)]
-    outcome.seconds = time.monotonic() - began
-    outcome.disturbances = chaos.done
-    outcome.requests, outcome.excused, outcome.overslept = talkers.requests, talkers.excused, talkers.overslept
-    outcome.views, outcome.summarised = views.judged, views.summarised
-    outcome.summary_calls = len(views.summaries)
-    outcome.gaps, outcome.overlaps = views.count(GAPS), views.count(OVERLAPS)
-    outcome.foreign, outcome.damaged = views.count(FOREIGN), views.count(DAMAGED)
-    outcome.sentences, outcome.backwards = views.sentences, watch.backwards
-    outcome.unread, outcome.looks, outcome.highest_epoch = views.missed, watch.looks, watch.highest
-    return outcome
+        logged = [line for replica in replicas for line in replica.errors]
+    lost, calls, allowed = watch.lost(stored, views.acknowledged), len(views.summaries), _allowed(chaos, views, stored)
+    errors = [*talkers.errors, *(f"exit status {status} on SIGTERM" for status in stopped if status)]
+    typer.echo(f"{dict(chaos.done)}; {talkers.requests} requests, {views.judged} views, {views.summarised} summarised")
+    typer.echo(f"{len(stored)} chunks, {calls} summary calls ({allowed} allowed)")
+    typer.echo(f"{talkers.excused} requests failed with a killed process, {talkers.overslept} with one that slept")
+    for sentences in (views.sentences, lost, watch.backwards, errors, logged):
+        for sentence in sentences[:SHOWN]:
+            typer.echo(f"  {sentence}")
+    wrong = {
+        "acknowledged chunks lost": len(lost),
+        "gaps": views.count(GAPS),
+        "overlaps": views.count(OVERLAPS),
+        "summaries of other messages": views.count(FOREIGN),
+        "views damaged otherwise": views.count(DAMAGED),
+        "epochs gone back": len(watch.backwards),
+        "summary calls too many": max(0, calls - allowed),
+        "client errors": len(errors),
+        "histories that two processes forwarded differently when all was quiet": disagreements,
+        "errors in the processes' logs": len(logged),
+        "records that left the log before they were read": views.missed,
+        "no summary was made and used while somebody looked": not (watch.looks and views.summarised and stored),
+    }
+    return [f"{kind}: {number}" for kind, number in wrong.items() if number]
+
+
+def _allowed(chaos: Chaos, views: Views, stored: Mapping[str, str]) -> int:
+    """Summary calls. What a disturbance took is made again: of each branch one call at most, or the process repeats by
+    itself."""
+    texts = set(stored.values())
+    unused = [call for call in views.summaries if call.text not in texts]
+    taken = sum(any(absence.took(call) for absence in chaos.absences) for call in unused)
+    repeated = min(taken, CONVERSATIONS * len(BRANCHES) * chaos.done.total())
+    return int(CALLS_PER_CHUNK * len(stored)) + repeated
 
 
 def settings(provider: str) -> Mapping[str, Any]:

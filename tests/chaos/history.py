@@ -109,7 +109,6 @@ class Watch:
     backwards: list[str] = field(default_factory=list)
     """Where an epoch fell, or changed its holder without rising."""
     looks: int = 0
-    highest: int = 0
     _leases: dict[tuple[Any, ...], tuple[int, str]] = field(default_factory=dict)
 
     async def watch(self) -> None:
@@ -137,7 +136,6 @@ class Watch:
             elif row["epoch"] == epoch and row["holder"] != holder:
                 self.backwards.append(f"epoch {epoch} went from {holder} to {row['holder']}")
         self._leases |= {key: (row["epoch"], row["holder"]) for key, row in seen.items()}
-        self.highest = max([self.highest, *(row["epoch"] for row in rows)])
         for row in await connection.fetch(
             "select id, text from summary_chunks where not id = any($1)", list(self.chunks)
         ):

@@ -152,7 +152,7 @@ class Kept:
         )
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.nodes = [Node(number, folder, self._etcd_port, stack) for number in range(NODES)]
-        self.port, self.standby_port, self.door = closed_port(), closed_port(), closed_port()
+        self.port, self.door = closed_port(), closed_port()
         stack.callback(self._end)
 
     @property
@@ -220,17 +220,13 @@ class Kept:
         )
         check = "check inter 1s fall 2 rise 1"
         stenos = "\n".join(f"    server steno{port} 127.0.0.1:{port} {check}" for port in replicas)
-        database = (
-            "    mode tcp\n    option httpchk GET {path}\n    http-check expect status 200\n"
-            "    default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions\n{nodes}\n"
-        )
         return (
             f"{shipped}\n"
             f"listen clients\n    bind 127.0.0.1:{self.door}\n    balance leastconn\n    option httpchk\n"
             f"    http-check send meth GET uri /readyz\n    http-check expect status 200\n{stenos}\n"
-            f"listen primary\n    bind 127.0.0.1:{self.port}\n{database.format(path='/primary', nodes=nodes)}"
-            f"listen standby\n    bind 127.0.0.1:{self.standby_port}\n"
-            f"{database.format(path='/replica', nodes=nodes)}"
+            f"listen primary\n    bind 127.0.0.1:{self.port}\n    mode tcp\n    option httpchk GET /primary\n"
+            "    http-check expect status 200\n"
+            f"    default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions\n{nodes}\n"
         )
 
     def _end(self) -> None:

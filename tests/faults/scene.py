@@ -126,16 +126,16 @@ class Scene:
         return Counter(coroutine.__qualname__ for coroutine in coroutines)
 
     def leaked_tasks(self) -> Counter[str]:
-        """Those that an idle Steno does not have; it listens for a minute after somebody waited."""
-        return self.tasks() - self.standing - Counter(["Wakeups._listen"])
+        """Those that an idle Steno does not have."""
+        return self.tasks() - self.standing
 
     def busy_connections(self) -> int:
         """Connections to providers with a request on them."""
         return sum(connection.exchange is not None for pool in self._pools() for connection in pool._all)
 
     def unpooled_connections(self) -> dict[Target, int]:
-        """Connections that are open and that no pool knows, but for the one on which Steno listens to its database."""
-        pooled: dict[Target, int] = {"database": self.steno.services.store.database.engine.pool.checkedin() + 1}  # type: ignore[attr-defined]
+        """Connections that are open and that no pool knows."""
+        pooled: dict[Target, int] = {"database": self.steno.services.store.database.engine.pool.checkedin()}  # type: ignore[attr-defined]
         for target, pool in zip(PROVIDERS, self._pools(), strict=True):
             pooled[target] = len(pool._all)
         surplus = {target: proxy.open - pooled[target] for target, proxy in self.proxies.items()}
