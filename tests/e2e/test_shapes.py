@@ -100,7 +100,7 @@ def test_others_are_answered_while_a_long_text_that_fits_is_counted_for_its_answ
     scripted.default = (answer(b'{"choices":[]}'),)
     url = before_scripted(models=[{"match": "*", "context_window": 2_000_000}]).url
     post(url, chat(), VICTIM)
-    long = chat([{"role": "user", "content": "a room with a view " * 10_000}])
+    long = chat([{"role": "user", "content": "a room with a view " * 7_000}])
     with ThreadPoolExecutor() as attackers, held_up(Prompt, "costs", lambda prompt: prompt.uncounted > 32_768) as begun:
         under_way = attackers.submit(post, url, long, timeout=2 * PATIENCE)
         assert begun.wait(PATIENCE)
