@@ -104,6 +104,8 @@ class ServeArguments(NamedTuple):
     """Sockets of `server.admin`; empty if callers and the operator use the same address."""
     password: str | None
     """Inspector password, if it was generated for this run."""
+    reports: bool = True
+    """Print the start message, and log problems of the settings."""
 
 
 def _allow_files(connections: int) -> None:
@@ -155,14 +157,12 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """uvicorn's server with up to two listeners, a start message, and a readiness check that fails while it stops."""
 
-    def __init__(self, arguments: ServeArguments, *, reports: bool = True) -> None:
-        """`reports`: print the start message, and log problems of the settings. Raises `ConfigurationError` and
-        `StoreError`."""
+    def __init__(self, arguments: ServeArguments) -> None:
+        """Raises `ConfigurationError` and `StoreError`."""
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._app = app = create_app(arguments.settings, reports=reports)
+        self._app = app = create_app(arguments.settings, reports=arguments.reports)
         super().__init__(_config_of(arguments.settings, app))
         self._arguments = arguments
-        self._reports = reports
         self._services: Services = app.state.services
         self._operators_config = _config_of(arguments.settings, app.operators_entry)
         self._operators_state = ServerState()
@@ -194,7 +194,7 @@ class Server(uvicorn.Server):
             self._app.state.failure = cannot_listen(self._arguments.settings, error)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
-        if self._reports:
+        if self._arguments.reports:
             self._announce()
 
     async def _listen_for_operators(self, listener: socket.socket) -> asyncio.base_events.Server:
@@ -210,7 +210,7 @@ class Server(uvicorn.Server):
 
     def _announce(self) -> None:
         """Report addresses, providers and database: in one log line, or as the banner for people."""
-        settings, callers, operator, password = self._arguments
+        settings, callers, operator, password, _ = self._arguments
         database = self._services.store.database.address.place
         admin = url_of(operator[0], nearby=True) if operator else None
         if is_readable(settings.log.format):
@@ -256,7 +256,8 @@ def serve_in_workers(arguments: ServeArguments) -> str | None:
     """Serve until stopped. Return the reason for a failed start, or None. Exit with status 1 if the first worker could
     not start; the worker has printed the reason."""
     if SPREADS:
-        share_addresses((*arguments.callers, *arguments.operator))
+        for each in (*arguments.callers, *arguments.operator):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     supervisor = Supervisor(arguments)
     try:
         folder = TemporaryDirectory(prefix="steno-metrics-")
@@ -265,17 +266,15 @@ def serve_in_workers(arguments: ServeArguments) -> str | None:
     with folder as path:
         os.environ[FOLDER] = path
         supervisor.run()
-    if supervisor.has_failed:
+    if len(supervisor.processes) == 1 and supervisor.processes[0].exitcode:
         sys.exit(1)
     return None
 
 
 class Worker(Process):
-    def __init__(self, config: uvicorn.Config, arguments: ServeArguments, *, reports: bool) -> None:
-        """See `Server` for `reports`."""
+    def __init__(self, config: uvicorn.Config, arguments: ServeArguments) -> None:
         super().__init__(config, [])
         self._arguments = arguments
-        self._reports = reports
         self.began = time.monotonic()
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - `ServeArguments` has the sockets
@@ -285,10 +284,9 @@ class Worker(Process):
         failure: str | None
         try:
             if SPREADS:
-                arguments = arguments._replace(
-                    callers=bind_again(arguments.callers), operator=bind_again(arguments.operator)
-                )
-            self._server = server = Server(arguments, reports=self._reports)
+                callers, operator = bind_again(arguments.callers), bind_again(arguments.operator)
+                arguments = arguments._replace(callers=callers, operator=operator)
+            self._server = server = Server(arguments)
         except OSError as error:
             failure = cannot_listen(arguments.settings, error)
         except (ConfigurationError, StoreError) as error:
@@ -308,13 +306,12 @@ class Worker(Process):
 
 
 class Supervisor(Multiprocess):
+    processes: list[Worker]  # type: ignore[assignment] # a list of its base class, in uvicorn
+
     def __init__(self, arguments: ServeArguments) -> None:
         # The workers create their own configurations.
         super().__init__(uvicorn.Config("app.main:app", workers=arguments.settings.server.workers, log_config=None), [])
         self._arguments = arguments
-        self.workers: list[Worker] = []
-        self.processes = self.workers  # type: ignore[assignment] # a list of its base class, in uvicorn
-        self.has_failed = False
 
     # Workers get their settings from the supervisor, which does not read them again. HUP therefore stops Steno.
     handle_hup = Multiprocess.handle_term
@@ -322,28 +319,27 @@ class Supervisor(Multiprocess):
 
     def init_processes(self) -> None:
         """Start the first worker. When it serves, start the other workers."""
-        self.workers.append(first := self._begin())
+        self.processes.append(first := self._begin())
         while first.process.is_alive() and not self.should_exit.is_set():
             if first.wait_until_ready(timeout=1.0):
-                self.workers += [self._begin() for _ in range(1, self.processes_num)]
+                self.processes += [self._begin() for _ in range(1, self.processes_num)]
                 return
             self.handle_signals()
-        self.has_failed = first.exitcode not in (None, 0)
         self.should_exit.set()
 
     def _begin(self) -> Worker:
-        worker = Worker(self.config, self._arguments, reports=not self.workers)
+        worker = Worker(self.config, self._arguments._replace(reports=not self.processes))
         worker.start()
         return worker
 
     def keep_subprocess_alive(self) -> None:
-        for number, worker in enumerate(self.workers):
+        for number, worker in enumerate(self.processes):
             if worker.process.is_alive():
                 continue
             mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
             seconds = round(time.monotonic() - worker.began, 1)
             log.warning("worker ended", worker=number, status=worker.exitcode, seconds=seconds)
-            self.workers[number] = self._begin()
+            self.processes[number] = self._begin()
 
 
 # Sockets
@@ -356,67 +352,40 @@ def url_of(listener: socket.socket, *, nearby: bool = False) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def host_and_port(named: str) -> tuple[str, int]:
-    host, _, port = named.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 def bind_all(server: ServerSettings) -> tuple[list[socket.socket], list[socket.socket]]:
     """Bind and return the sockets for callers, and the sockets for `server.admin` if it is set. Raises `OSError`, with
     `server.admin` as `filename` if the error is about that address."""
     callers = bind(server.host, server.port)
     if server.admin is None:
         return callers, []
+    host, _, port = server.admin.rpartition(":")
     try:
-        return callers, bind(*host_and_port(server.admin))
+        return callers, bind(host.strip("[]"), int(port))
     except OSError as error:
-        close_sockets(callers)
         error.filename = server.admin
         raise
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
     """Reserve the port: bind a socket at each address of the host, without listening. Raises `OSError`."""
-    sockets: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, address in dict.fromkeys(
-            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        ):
-            sockets.append(_bound(socket.socket(family, kind, protocol), address))
-            port = port or sockets[0].getsockname()[1]
-    except OSError:
-        close_sockets(sockets)
-        raise
-    return sockets
-
-
-def share_addresses(sockets: Iterable[socket.socket]) -> None:
-    """Let further sockets bind to these addresses. `bind` does not: Steno might then share another program's port."""
-    for each in sockets:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [_bound(family, address) for family, _, _, _, address in dict.fromkeys(found)]
 
 
 def bind_again(sockets: Iterable[socket.socket]) -> list[socket.socket]:
     """Return further sockets that are bound to the same addresses, for one worker process."""
-    made = [(socket.socket(each.family, each.type, each.proto), each.getsockname()) for each in sockets]
-    share_addresses(each for each, _ in made)
-    return [_bound(*each) for each in made]
+    return [_bound(each.family, each.getsockname(), is_shared=True) for each in sockets]
 
 
-def close_sockets(sockets: Iterable[socket.socket]) -> None:
-    for each in sockets:
-        each.close()
-
-
-def _bound(made: socket.socket, address: tuple[object, ...]) -> socket.socket:
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if made.family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-    except OSError:
-        made.close()
-        raise
+def _bound(family: int, address: tuple[object, ...], *, is_shared: bool = False) -> socket.socket:
+    """Return a bound socket. `is_shared`: other sockets may have the address, even those of another program."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    made.bind(address)
     return made
 
 

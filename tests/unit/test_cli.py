@@ -51,7 +51,7 @@ def test_signal_before_the_event_loop_runs_stops_the_server(monkeypatch: pytest.
     """A worker that is told to stop while it starts would else run for ever, and its supervisor with it."""
     monkeypatch.setattr("uvicorn.Server.run", lambda *_: signal.raise_signal(signal.SIGTERM))
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    server = Server(ServeArguments(Settings(), [], [], None), reports=False)
+    server = Server(ServeArguments(Settings(), [], [], None, reports=False))
     try:
         server.run_until_stopped()
     finally:
