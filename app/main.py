@@ -7,7 +7,7 @@ import gc
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from app.api import compactions, conversations, mcp, models, usage
 from app.api.dependencies import add_error_handlers
 from app.api.health import health_router
 from app.api.schema import ERRORS, schema_of
+from app.checks import Finding, check_database, check_settings, check_upstream, install_command
 from app.compaction.background import Background, BackgroundRoom, RequestRates
 from app.compaction.compactor import Compactor
 from app.compaction.memory import ChunkMemory, RecallIndexCache
@@ -34,7 +35,7 @@ from app.inspector import conversation, overview, setup, visits
 from app.inspector.visits import Inspector, Sessions
 from app.providers.calibrations import Calibrations
 from app.providers.ledger import Ledger
-from app.providers.providers import Provider, Providers, judge_upstream
+from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.caller import Authenticator
@@ -46,11 +47,10 @@ from app.proxy.router import Router
 from app.runtime.bounded import Caches, LogThrottle
 from app.runtime.tasks import OwnedTasks, WorkerThreads, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings
-from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings, install_command, open_store, server_secret
 from app.settings.compaction import Policies
 from app.settings.presets import PRESETS
-from app.settings.storage import tables_folder
-from app.store import DatabaseUnusable, Store, StoreUnavailable
+from app.settings.storage import open_store, server_secret, tables_folder
+from app.store import DatabaseUnusable, Store
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
@@ -272,14 +272,13 @@ def _log_finding(finding: Finding) -> None:
 
 
 async def _check_services(services: Services) -> None:
-    """Log a warning if the database has no digest of the secret. Log problems that an upstream's list of models shows,
-    so that the operator sees a wrong base URL before the first chat."""
-    with suppress(StoreUnavailable):
-        if await services.store.secret_fits() is None:
-            _log_finding(SECRET_NOT_CHECKED)
+    """Log a warning about the database; the store logs that it is away. Log problems that an upstream's list of models
+    shows, so that the operator sees a wrong base URL before the first chat."""
+    if (found := await check_database(services.store)).state == "warning":
+        _log_finding(found)
     for provider in services.providers.all:
         if (listed := await provider.windows.listings.first_outcome()) is not None:
-            _log_finding(judge_upstream(provider, listed, provider.settings.api_key_env))
+            _log_finding(check_upstream(provider, listed, provider.settings.api_key_env))
 
 
 def _lifespan(

@@ -16,8 +16,9 @@ import httpx2
 import typer
 
 from app.api.mcp import ANSWER_SECONDS, server_of
+from app.checks import install_command
 from app.cli.command import Config, DatabaseURL, commands, fail, failing_on, settings_of
-from app.settings.checks import install_command, open_store
+from app.settings.storage import open_store
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.conversations import find_conversation, read_conversations, read_tenants
 from app.store.schema import NEWEST

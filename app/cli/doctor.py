@@ -18,6 +18,7 @@ import typer
 from pydantic import SecretStr
 
 from app import __version__
+from app.checks import Finding, check_database, check_settings, check_upstream, check_windows
 from app.cli.command import (
     Config,
     DatabaseURL,
@@ -34,13 +35,11 @@ from app.http.headers import new_instance
 from app.http.loopback import serve
 from app.main import create_app, open_providers
 from app.providers.model_listings import ListingOutcome, ModelListing
-from app.providers.providers import Provider, Providers, judge_upstream, suffix
+from app.providers.providers import Provider, Providers
 from app.settings import DEFAULT_UPSTREAM, ClientSettings, ConfigurationError, Settings
-from app.settings.checks import CORRECT_URL, SECRET_NOT_CHECKED, Finding, check_settings, existing_secret, open_store
 from app.settings.server import ServerSettings
-from app.settings.storage import tables_folder
-from app.store import DatabaseUnusable, Store, StoreUnavailable
-from app.store.schema import MADE_WITH_ANOTHER, NEWEST, WAYS_OUT
+from app.settings.storage import open_store, server_secret, tables_folder
+from app.store import Store
 from app.tokens.tokenizer import Tokenizer
 
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
@@ -72,7 +71,16 @@ def doctor(upstream: Upstream = None, config: Config = None, database_url: Datab
 async def examine(settings: Settings) -> list[Finding]:
     found = check_settings(settings, Tokenizer(tables_folder()).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
-    return [*await check_services(settings, no_database=no_database), *found]
+    secret = b"" if no_database else server_secret(settings, create=False)
+    store = Store("memory") if no_database else open_store(settings, secret=secret)
+    services: list[Finding] = []
+    async with opened(settings, store) as providers:
+        asked = [(provider, *await ask_for_models(provider)) for provider in providers.all]
+        for provider, outcome, key_in in asked:
+            services += (check_upstream(provider, outcome, key_in), *check_windows(provider, outcome))
+        if not no_database:
+            services.append(await check_database(store))
+    return [*services, *found]
 
 
 def is_healthy(found: Iterable[Finding]) -> bool:
@@ -99,18 +107,6 @@ def verdict(found: Iterable[Finding]) -> str:
     return f"Steno {__version__} {says} (problems: {problems}, warnings: {states.count('warning')})"
 
 
-async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
-    """Return findings about providers, windows and, without `no_database`, the database."""
-    store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
-    async with opened(settings, store) as providers:
-        asked = [(provider, *await ask_for_models(provider)) for provider in providers.all]
-        found: list[Finding] = []
-        for provider, outcome, key_in in asked:
-            listing = outcome if isinstance(outcome, ModelListing) and outcome.models else None
-            found += (judge_upstream(provider, outcome, key_in), *check_windows(provider, listing))
-        return found if no_database else [*found, await judge_database(store)]
-
-
 @asynccontextmanager
 async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
     """Yield the providers, and close them and the store at the end."""
@@ -120,51 +116,6 @@ async def opened(settings: Settings, store: Store) -> AsyncIterator[Providers]:
     finally:
         await providers.close()
         await store.close()
-
-
-def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
-    """Yield a warning for each window larger than the provider's value, and a warning if windows are guesses."""
-    at = suffix(provider)
-    windows = {name: provider.windows.window_of(name) for name in provider.windows.names(provider.windows.limits)}
-    for name, window in windows.items():
-        said = listing.of(name) if listing else None
-        if said is not None and said.context < window.context:
-            text = f"Steno takes {window.context:,} tokens ({window.source}), the provider says {said.context:,}"
-            remedy = f'Lower it under models ({{match: "{name}", context_window: {said.context}}}), or leave it out.'
-            yield Finding("warning", f"window of {name}{at}", text, remedy)
-    if unknown := sum(window.source == "default" for window in windows.values()):
-        text = f"{unknown} models are not known, and their windows a guess: `steno models` lists them"
-        yield Finding("warning", f"windows{at}", text, "Name the smaller ones of them under models.")
-    if listing is None:
-        yield Finding("ok", f"windows{at}", "not asked for, because the provider lists no models")
-
-
-async def judge_database(store: Store) -> Finding:
-    """Return a finding about the database, without changing the database."""
-    place = store.database.address.place
-    subject = f"database {place}"
-    if place == "memory":
-        return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
-    if store.is_new:
-        return Finding("ok", subject, "is made at the first start")
-    try:
-        current, secret_fits = await store.revision(), await store.secret_fits()
-    except DatabaseUnusable as error:
-        is_missing = 'database "' in str(error) and "does not exist" in str(error)
-        remedy = "Create the database (`createdb NAME`), or correct DATABASE_URL." if is_missing else CORRECT_URL
-        return Finding("fatal", subject, str(error), remedy)
-    except StoreUnavailable as error:
-        remedy = "Start it, or correct storage.url. Meanwhile Steno serves without stored summaries, and keeps trying."
-        return Finding("problem", subject, error.reason, remedy)
-    if secret_fits is False:
-        return Finding("fatal", subject, MADE_WITH_ANOTHER, WAYS_OUT)
-    if current != NEWEST:
-        text = "reachable, has no tables yet" if current is None else f"schema {current}, newest is {NEWEST}"
-        return Finding("warning", subject, text, "`steno migrate`, or the next start.")
-    if secret_fits is None:
-        text = f"reachable, schema {current}; {SECRET_NOT_CHECKED.text}"
-        return Finding("warning", subject, text, SECRET_NOT_CHECKED.remedy)
-    return Finding("ok", subject, f"reachable, schema {current}")
 
 
 # Windows of models

@@ -14,13 +14,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.checks import Finding, check_upstream
 from app.compaction.budget import Window
 from app.inspector.pages import render
 from app.inspector.visits import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
-from app.providers.providers import Provider, judge_upstream
+from app.providers.providers import Provider
 from app.proxy.router import LISTENER
 from app.settings import DEFAULT_UPSTREAM
-from app.settings.checks import Finding
 from app.store import StoreUnavailable
 from app.store.calibrations import read_models_used
 
@@ -76,7 +76,7 @@ def _findings(visit: Visit) -> list[Finding]:
 
 def _upstream(provider: Provider) -> dict[str, str]:
     outcome = provider.windows.listings.latest_outcome
-    found = judge_upstream(provider, outcome, provider.settings.api_key_env) if outcome else None
+    found = check_upstream(provider, outcome, provider.settings.api_key_env) if outcome else None
     return {
         "name": provider.name,
         "base_url": provider.settings.base_url,

@@ -29,6 +29,7 @@ from msgspec.structs import astuple, replace
 from starlette.exceptions import HTTPException
 
 from app.api.dependencies import base_of, is_https
+from app.checks import Finding
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials, OriginNotAllowed, StenoError
 from app.http import credentials
 from app.http.asgi import peer_of, read_body
@@ -41,7 +42,6 @@ from app.proxy.exchange import Services
 from app.proxy.request_log import REQUEST
 from app.proxy.router import LISTENER
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
-from app.settings.checks import Finding
 from app.store import StoreUnavailable
 from app.store.conversations import has_other_tenants, is_tenant, read_tenants
 from app.store.store import P, Query, T

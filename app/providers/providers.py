@@ -7,15 +7,13 @@ from enum import Enum
 
 import structlog
 
-from app.errors import FormatNotSpoken, LoopDetected, StenoError, UnknownUpstream, UpstreamUnreachable
+from app.errors import FormatNotSpoken, UnknownUpstream
 from app.formats.format import WireFormat
 from app.http.upstream import Upstream
 from app.providers.calibrations import Calibrations
-from app.providers.model_listings import ListingOutcome, ListingRefused, ModelListing
 from app.providers.windows import Windows
 from app.runtime.bounded import TenantFacts
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
-from app.settings.checks import POINT_AT_PROVIDER, Finding
 from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.upstreams")
@@ -189,49 +187,3 @@ class Providers:
     async def close(self) -> None:
         for provider in self.all:
             await provider.upstream.close()
-
-
-# Findings about an upstream's settings from its answer to a request for its models
-
-
-def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
-    """Judge an upstream's settings by its list of models. Any answer shows that the provider is reachable.
-
-    `key_in` names the environment variable with the key that Steno sent.
-    """
-    subject = f"upstream{suffix(provider)} {provider.settings.base_url}"
-    section = "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"
-    address, found = f"{section}.base_url", "lists no models"
-    match listed:
-        case StenoError():
-            why = f" ({listed.__cause__})" if listed.__cause__ and str(listed.__cause__) else ""
-            what = listed.what if isinstance(listed, UpstreamUnreachable) else listed.message
-            remedy = f"Check {address}, and that this machine may connect to it."
-            return Finding("problem", subject, f"{what}{why}", remedy)
-        case ModelListing(models=models) if models:
-            return Finding("ok", subject, f"reachable, lists {len(models)} models")
-        case ListingRefused(status=LoopDetected.status):
-            text = f"leads back to a Steno that the request went through already ({listed.status})"
-            return Finding("problem", subject, text, POINT_AT_PROVIDER)
-        case ListingRefused(wants_key=True) if key_in is None:
-            return Finding("ok", subject, f"reachable; without a key it does not list its models ({listed.status})")
-        case ListingRefused(wants_key=True):
-            return Finding(
-                "warning", subject, f"reachable, but refuses the key in {key_in} ({listed.status})", "Check it."
-            )
-        case ListingRefused(status=200):
-            text = "reachable, but has no list of models at /models (no JSON)"
-            remedy = f"Check {address}: it is the API's address, with its path (most end in /v1), not a web site's."
-            return Finding("problem", subject, text, remedy)
-        case ListingRefused(status=404 | 405):
-            found = f"has no list of models at /models ({listed.status})"
-        case ListingRefused():
-            text = f"reachable, but answers with status {listed.status}"
-            return Finding("warning", subject, text, "Ask the provider.")
-    remedy = f"Check the path of {address} (most end in /v1); some providers have no list of models."
-    return Finding("warning", subject, f"reachable, but {found}", remedy)
-
-
-def suffix(provider: Provider) -> str:
-    """Return the upstream's name after a space, for the subject of a finding; empty for the default upstream."""
-    return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"

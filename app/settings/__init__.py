@@ -13,7 +13,8 @@ from app.settings.compaction import (
     TriggerSettings,
 )
 from app.settings.server import ClientSettings, EventSettings, IdentitySettings, LimitSettings
-from app.settings.settings import ConfigurationError, Settings, environment_name, every_setting, load
+from app.settings.settings import Settings, environment_name, every_setting, load
+from app.settings.types import ConfigurationError
 from app.settings.upstreams import (
     DEFAULT_UPSTREAM,
     ModelSettings,

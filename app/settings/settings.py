@@ -36,6 +36,7 @@ from app.settings.server import (
     ServerSettings,
 )
 from app.settings.storage import StorageSettings
+from app.settings.types import ConfigurationError
 from app.settings.upstreams import (
     DEFAULT_UPSTREAM,
     OPENAI,
@@ -50,10 +51,6 @@ from app.settings.upstreams import (
 from app.tokens.usage import Tariff
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
-
-
-class ConfigurationError(Exception):
-    """Raised for settings that Steno cannot use; the text names the key and the allowed values."""
 
 
 class Settings(BaseSettings):

@@ -1,14 +1,27 @@
-"""Settings of the database, and the folder with Steno's own files."""
+"""Settings of the database, the folder with Steno's own files, and the server's secret."""
 
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pydantic import Field, SecretStr
 
-from app.settings.types import Seconds, Section
+from app.settings.types import ConfigurationError, Seconds, Section
+from app.store import Store
+from app.store.engine import read_url
+from app.store.schema import make_folder
+
+if TYPE_CHECKING:
+    from app.settings.settings import Settings
+
+SECRET_BYTES = 32
+_OF_THIS_PROCESS = secrets.token_bytes(SECRET_BYTES)
+"""Secret for a database in memory: each process has its own secret and database."""
 
 
 def home() -> Path:
@@ -65,3 +78,61 @@ class StorageSettings(Section):
     def address(self) -> str:
         """URL of the database. It may contain a password."""
         return self.url.get_secret_value() if self.url else f"sqlite:///{quote(str(home() / 'steno.db'))}"
+
+
+def open_store(
+    settings: Settings,
+    took: Callable[[float], object] = lambda _: None,
+    secret: bytes | None = None,
+) -> Store:
+    """Open the store. `took`: callback for the seconds that each call for a request took. `secret`: the store refuses a
+    database that was made with another secret. Raises `DatabaseURLError`."""
+    storage = settings.storage
+    return Store(
+        storage.address,
+        timeout=storage.timeout_seconds,
+        retention_days=storage.retention_days,
+        largest_history=settings.limits.largest_body,
+        took=took,
+        secret=secret,
+    )
+
+
+# The secret
+
+
+def server_secret(settings: Settings, *, create: bool = True) -> bytes:
+    """Return the key of all digests. If the file beside the SQLite database is missing, create it; raises
+    `ConfigurationError` if that fails. Without `create`, return empty bytes for a missing or unreadable file."""
+    if settings.secret is not None:
+        return settings.secret.get_secret_value().encode()
+    database = read_url(settings.storage.address).path
+    if database is None:
+        return _OF_THIS_PROCESS
+    path = secret_beside(database)
+    try:
+        return _kept_secret(path) if create else path.read_bytes().strip()
+    except OSError as error:
+        if not create:
+            return b""
+        raise ConfigurationError(f"The server secret {path} cannot be made or read: {error.strerror}.") from error
+
+
+def secret_beside(database: Path) -> Path:
+    return database.with_suffix(".secret")
+
+
+def _kept_secret(path: Path) -> bytes:
+    """Read the secret. If it is missing, create it, readable by the owner only. If several processes start at the same
+    time, one of them creates it. Raises `OSError`."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    make_folder(path.parent)
+    with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(secrets.token_hex(SECRET_BYTES))
+    try:
+        os.link(fresh, path)  # Atomic: it fails if the file exists, and no process sees a partial file.
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
+    return path.read_bytes().strip()

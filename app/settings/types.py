@@ -17,6 +17,10 @@ OFF = BeforeValidator(lambda given: {False: "off", True: "on"}.get(given, given)
 ChosenPreset = Annotated[PresetName, OFF]
 
 
+class ConfigurationError(Exception):
+    """Raised for settings that Steno cannot use; the text names the key and the allowed values."""
+
+
 class Section(BaseModel):
     """Section of the settings. `make generate` writes the docstrings of sections and fields to the documentation."""
 

@@ -15,7 +15,7 @@ from app import __version__
 from app.cli.doctor import examine, is_healthy, show
 from app.http.loopback import RunningServer
 from app.settings import load
-from app.settings.checks import server_secret
+from app.settings.storage import server_secret
 from app.store import Store
 from app.store.engine import Database
 from app.store.schema import NEWEST, upgrade

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from app.api.mcp import NOT_INSTALLED
-from app.settings.checks import install_command
+from app.checks import install_command
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used

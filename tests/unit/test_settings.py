@@ -12,10 +12,10 @@ import pytest
 import yaml
 from pydantic_core import to_jsonable_python
 
+from app.checks import check_settings
 from app.compaction.budget import Shares
 from app.compaction.planning_state import Policy
 from app.settings import ConfigurationError, Settings, every_setting, load
-from app.settings.checks import check_settings
 from app.settings.compaction import AppliedPolicy, Policies, apply_preset
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 from app.settings.settings import REMOVED
