@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, StringConstraints, field_validator
 
 from app.formats.sse import EventShape
 from app.http.credentials import CREDENTIALS
 from app.runtime.bounded import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
 
-_HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
+HostName = Annotated[str, StringConstraints(to_lower=True, pattern=r"^(\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$")]
+Origin = Annotated[
+    str, StringConstraints(to_lower=True, pattern=r"^(\*|[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*)$")
+]
 _LISTENER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 LARGEST_BODY = 100_000_000
@@ -44,14 +46,14 @@ class ServerSettings(Section):
     These callers share the tenant `anonymous`: each can read the summaries of all. If a proxy on this machine adds no
     header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` sets it, too.
     """
-    allowed_hosts: tuple[str, ...] = ()
+    allowed_hosts: tuple[HostName, ...] = ()
     """Host names that Steno accepts, besides local names and addresses. `.example.com`: all names below it; `*`: all.
 
     List the host name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Always allowed are the name in
     `server.host`, names without a dot, and names that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
     or `.svc`. With `*`, any web page can read a Steno that needs no key (DNS rebinding).
     """
-    allowed_origins: tuple[str, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
     """Origins of web pages that may call Steno and read its stored data, such as `https://chat.example.com`; `*`: all.
 
     Pages of this machine and programs with their own scheme (`app:`, `capacitor:`, `file:`, `tauri:`, `vscode-file:`,
@@ -77,28 +79,6 @@ class ServerSettings(Section):
         if (found := _LISTENER.fullmatch(admin)) is None or int(found[2]) > 65_535:
             raise ValueError(f"{admin!r:.100} is no address; allowed is host:port, such as 127.0.0.1:9090")
         return admin
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name != "*" and not _HOST.fullmatch(name):
-                raise ValueError(
-                    f"{name!r:.100} is no host name; allowed are names without scheme and port, such as"
-                    " steno.example.com, .example.com for all below it, and * for any"
-                )
-        return tuple(name.lower() for name in names)
-
-    @field_validator("allowed_origins")
-    @classmethod
-    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in origins:
-            if origin != "*" and not _ORIGIN.fullmatch(origin):
-                raise ValueError(
-                    f"{origin!r:.100} is no origin; allowed are scheme, host and port without a path, such as"
-                    " https://chat.example.com, and * for all"
-                )
-        return tuple(origin.lower() for origin in origins)
 
 
 class LimitSettings(Section):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -238,16 +237,12 @@ def environment_name(key: str) -> str:
 
 def _check_names() -> None:
     """Raise `ConfigurationError` for a `STENO_` variable that is no setting, because it may be mistyped."""
-    known = {environment_name(name) for name in Settings.model_fields}
+    sections = {environment_name(name) for name in Settings.model_fields}
     for name, value in os.environ.items():
-        if not name.startswith("STENO_") or name in _OUTSIDE_NAMES or name.split("__")[0] in known:
-            continue
-        if _KUBERNETES.match(f"{name}={value}"):
-            continue
-        like = meant(name, map(environment_name, dict(every_setting())), likeness=0.75)
-        raise ConfigurationError(
-            f"{name} is not a setting of Steno{like}. Known: {', '.join(sorted(known))} (nested with __)."
-        )
+        is_known = name in _OUTSIDE_NAMES or name.split("__")[0] in sections
+        if name.startswith("STENO_") and not is_known and not _KUBERNETES.match(f"{name}={value}"):
+            known = ", ".join(sorted(sections))
+            raise ConfigurationError(f"{name} is not a setting of Steno. Known: {known} (nested with __).")
 
 
 def aliases() -> dict[str, Any]:
@@ -265,34 +260,18 @@ def aliases() -> dict[str, Any]:
     return found
 
 
-class _FileLoader(yaml.SafeLoader):
-    """YAML loader that refuses repeated keys. Otherwise the second of two upstreams with the same name would
-    silently replace the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen and key.value != "<<":
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def read_file(path: Path) -> dict[str, Any]:
     """Read a YAML file's sections. Raises `ConfigurationError`."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _FileLoader)  # noqa: S506 - a safe loader
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"The settings file {path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"The settings file {path} is not UTF-8.") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date, or a number too large for Python.
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, an invalid date, or too large a number.
         # The error's own text has several lines and quotes the file, which may contain a password.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f"line {mark.line + 1}: " if mark else ""
-        raise ConfigurationError(f"The settings file {path} is not YAML: {line}{problem or 'unreadable'}.") from error
+        why = f"{line}{problem or 'unreadable'}"
+        raise ConfigurationError(f"The settings file {path} is not YAML in UTF-8: {why}.") from error
     if not isinstance(content, dict | None) or not all(isinstance(key, str) for key in content or ()):
         raise ConfigurationError(f"The settings file {path} must hold sections, such as `upstream:`.")
     return content or {}
@@ -306,9 +285,7 @@ class _PresetSource(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         compaction = self.current_state.get("compaction")
-        given = compaction if isinstance(compaction, Mapping) else {}
-        chosen = given.get("preset", "default")  # It is not validated yet, and may be a list.
-        chosen = "off" if chosen is False else chosen
+        chosen = compaction.get("preset") if isinstance(compaction, Mapping) else None  # Not validated: maybe a list.
         return dict(next((preset.settings for name, preset in PRESETS.items() if name == chosen), {}))
 
 
@@ -340,16 +317,10 @@ def _problem(error: ErrorDetails) -> str:
     open_to_all = field is not None and not is_secret and not set(str(given)) & {"@", "?", "#"}
     got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
     if kind == "extra_forbidden":
-        return f"{key} is not a setting{meant(str(error['loc'][-1]), siblings)}; known there: {', '.join(siblings)}"
+        return f"{key} is not a setting; known there: {', '.join(siblings)}"
     if kind == "value_error":
         return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
     return f"{key}: {_IN_YAML.get(kind, error['msg'])}{got}"
-
-
-def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return a suggestion for a mistyped name, or an empty string. `likeness`: minimum similarity, 0 to 1."""
-    like = get_close_matches(name, list(known), n=1, cutoff=likeness)
-    return f" (did you mean {like[0]}?)" if like else ""
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:

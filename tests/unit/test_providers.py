@@ -130,16 +130,6 @@ def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
     assert "1 to 64 of a-z, 0-9, _ and -, and not 'default'" in message
 
 
-def test_two_upstreams_of_one_name_in_the_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "steno.yaml"
-    entry = 'near: {base_url: "http://here.example/v1"}'
-    path.write_text(f"upstreams:\n  {entry}\n  {entry}\n")
-    monkeypatch.setenv("STENO_CONFIG", str(path))
-    assert refusal().endswith("line 3: near is there twice.")
-    path.write_text(f"shared: &shared {{{entry}}}\nupstreams:\n  <<: *shared\n")
-    assert "shared is not a setting" in refusal()
-
-
 def test_entries_of_file_and_environment_are_one_map_with_those_of_the_file_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

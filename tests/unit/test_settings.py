@@ -375,7 +375,7 @@ def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path, monkeypatc
     assert refusal() == f"The settings file {tmp_path} cannot be read: Is a directory."
     write_settings("", tmp_path, monkeypatch)
     (tmp_path / "settings.yaml").write_bytes(b"\xff\xfe\x00")
-    assert "is not UTF-8" in refusal()
+    assert "is not YAML in UTF-8" in refusal()
 
 
 # Secrets
