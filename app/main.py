@@ -48,7 +48,6 @@ from app.runtime.bounded import Caches, LogThrottle
 from app.runtime.tasks import OwnedTasks, WorkerThreads, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings
 from app.settings.compaction import Policies
-from app.settings.presets import PRESETS
 from app.settings.storage import open_store, server_secret, tables_folder
 from app.store import DatabaseUnusable, Store
 from app.telemetry.metrics import CACHES, Metrics, Sampler
@@ -230,14 +229,14 @@ def open_tracer() -> Tracer | None:
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
     """Make all upstreams, each with its own connections. No request is sent yet."""
-    guess, calibrations = PRESETS[settings.compaction.preset].guessed_window, Calibrations(store)
+    calibrations = Calibrations(store)
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
         upstream, alone = _open_upstream(at, instance, settings.clients.header), len(at.speaks) == len(formats) == 1
         # Headers that an API needs in every request are needed for its list of models, too.
         default_headers = formats[0].summaries.spec.summary.headers if alone else ()
-        windows = Windows(settings.models, guess, at, upstream, store, default_headers=default_headers)
+        windows = Windows(settings.models, at, upstream, store, default_headers=default_headers)
         return Provider(name, at, upstream, formats, windows, calibrations)
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))

@@ -34,6 +34,8 @@ from app.tokens.rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")
 
+GUESSED_WINDOW = 128_000
+"""Assumed window of a model that no source knows."""
 ANY_TENANT = ""
 """Tenant of a call without a tenant. Such a call gets only the data that all tenants may see."""
 CLOSE = 0.07
@@ -55,16 +57,14 @@ class Windows:
     def __init__(
         self,
         models: Sequence[ModelSettings],
-        guess: int,
         at: UpstreamSettings,
         upstream: Upstream,
         store: Store,
         clock: Callable[[], float] = monotonic,
         default_headers: Headers = (),
     ) -> None:
-        """`guess`: window of an unknown model. `default_headers` are sent with requests for the list of models."""
+        """`default_headers` are sent with requests for the list of models."""
         self._models = models
-        self._guess = guess
         self._store = store
         self._upstream = at.base_url
         self._tasks = OwnedTasks()
@@ -90,16 +90,13 @@ class Windows:
     async def stop(self) -> None:
         await self._tasks.drain(0.0)
 
-    def window_of(
-        self, model: str, tenant: str = ANY_TENANT, guess: int | None = None, asked: int | None = None
-    ) -> Window:
+    def window_of(self, model: str, tenant: str = ANY_TENANT, asked: int | None = None) -> Window:
         """Return the model's window, from facts that the tenant may know.
 
-        `guess` is the window of an unknown model in the request's preset; None for the default preset. `asked` is the
-        window that the request's headers ask for. A limit learnt with `asked` applies only to requests with the same
-        value.
+        `asked` is the window that the request's headers ask for. A limit learnt with `asked` applies only to requests
+        with the same value.
         """
-        window, name = self._unlearnt(model, asked, guess), _limit_key(model, asked)
+        window, name = self._unlearnt(model, asked), _limit_key(model, asked)
         own, confirmed = self.limits.own(tenant, name), self.limits.confirmed(name)
         limits = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
         if not limits:
@@ -124,13 +121,13 @@ class Windows:
         listed = (name for name in self.listings.open_names if not name.startswith(FINE_TUNE))
         return sorted({*used, *configured, *listed})
 
-    def _unlearnt(self, model: str, asked: int | None, guess: int | None = None) -> Window:
+    def _unlearnt(self, model: str, asked: int | None) -> Window:
         """Return the window without learnt limits. A configured window overrides `asked`."""
         entry, listing = entry_of(model, self._models), self.listings.listing
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens)
         known, listed = bundled_window((entry and entry.base_model) or model), listing.of(model) if listing else None
-        guessed = Window(guess or self._guess, "default", note="neither configured nor announced nor known: a guess")
+        guessed = Window(GUESSED_WINDOW, "default", note="neither configured nor announced nor known: a guess")
         window = complete(listed, known) if listed else known or guessed
         if entry is not None and entry.max_input_tokens:
             window = replace(window, max_input=entry.max_input_tokens)

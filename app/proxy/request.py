@@ -309,7 +309,7 @@ class ModelLimits:
         in_body, header = read_preset(wire.wishes.options.get("preset")), own_headers.PRESET
         rules = self._policies.of(model, in_body or read_preset(caller.header(header), header.decode()))
         asked = caller.window_asked
-        window = provider.windows.window_of(model, tenant, rules.preset.guessed_window, asked)
+        window = provider.windows.window_of(model, tenant, asked)
         if window.source == "default":
             self._log_guess(provider, model, window)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
@@ -334,7 +334,7 @@ class ModelLimits:
         token_rules = format_.token_rules(counted_as, provider.host)
         formula = self._estimator.formula(token_rules)
         rules = self._policies.of(model)
-        window = provider.windows.window_of(model, tenant, rules.preset.guessed_window)
+        window = provider.windows.window_of(model, tenant)
         line = provider.calibrations.of(CalibrationKey(provider.settings.base_url, model, formula, False, tenant)).line
         count = self._estimator.counter(token_rules.encoding)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))

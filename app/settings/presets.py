@@ -75,8 +75,6 @@ class Preset(Struct, frozen=True):
     source_tokens: int | None = 16_384
     """Maximum tokens of the messages of one summary; a larger range gets several summaries, made in parallel. None: no
     maximum. The more tokens a summary covers, the less detail it contains."""
-    guessed_window: int = 128_000
-    """Assumed context window of a model that no source knows (settings, provider, refusals, registry)."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:
@@ -92,7 +90,6 @@ _UNGATED = {"cost_gate": None, "user_words": False}
 _NO_FLOOR = {"floor_tokens": 0}
 _SESSION_PRUNING = {**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "mask": _NO_MASKS}
 _NOTHING_MECHANICAL = {**_UNGATED, "strategy": "none", "fit": False, "emergency": False, "prune": False}
-_OPENCLAW_WINDOW = 200_000
 _LIBRECHAT_RESERVE = 0.05
 _LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
 
@@ -131,12 +128,10 @@ PRESETS: Mapping[PresetName, Preset] = {
     "openclaw-adaptive": Preset(
         compaction=_SESSION_PRUNING,
         policy={**_NOTHING_MECHANICAL, "session_pruning": SessionPruning("adaptive")},
-        guessed_window=_OPENCLAW_WINDOW,
     ),
     "openclaw-aggressive": Preset(
         compaction=_SESSION_PRUNING,
         policy={**_NOTHING_MECHANICAL, "session_pruning": SessionPruning("aggressive")},
-        guessed_window=_OPENCLAW_WINDOW,
     ),
     "sliding-window": Preset(
         compaction={**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "tail": {"turns": 20}, "mask": _NO_MASKS},

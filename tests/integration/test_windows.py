@@ -24,7 +24,7 @@ def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "h
     running.forget_environment(monkeypatch)
     settings = load(upstream={"base_url": base_url})
     upstream = Upstream(base_url, 1.0, 1.0, 1.0, new_instance())
-    windows = Windows(settings.models, 128_000, settings.upstream, upstream, store)
+    windows = Windows(settings.models, settings.upstream, upstream, store)
     windows.add_answered(TENANT)
     return windows
 

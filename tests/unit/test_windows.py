@@ -25,7 +25,6 @@ from app.providers.model_listings import (
 from app.providers.windows import LEARNT_SECONDS, Windows, lower, overflow_in
 from app.runtime.bounded import MOST_OF_ONE
 from app.settings import Settings, load
-from app.settings.presets import PRESETS
 from app.store import Store
 from tests.e2e import running
 from tests.unit.clock import Clock
@@ -59,8 +58,7 @@ async def build(upstream: MockedUpstream, clock: Clock, monkeypatch: pytest.Monk
 
     def build_one(**sections: Any) -> Windows:
         settings: Settings = load(**sections)
-        guess = PRESETS[settings.compaction.preset].guessed_window
-        built.append(Windows(settings.models, guess, settings.upstream, upstream, store, clock))
+        built.append(Windows(settings.models, settings.upstream, upstream, store, clock))
         return built[-1]
 
     yield build_one
@@ -113,15 +111,6 @@ async def test_settings_come_first_then_the_list_then_the_registry_then_a_guess(
     )
     await windows.listings.fetch()
     assert replace(windows.window_of(model, TENANT), note=expected.note) == expected
-
-
-async def test_a_conversations_policy_guesses_for_itself_and_overrules_nobody_who_knows(build: Build) -> None:
-    windows = build(compaction={"preset": "openclaw-adaptive"})
-    assert windows.window_of("my-model", TENANT, 64_000).context == 64_000
-    assert windows.window_of("my-model", TENANT).context == 200_000
-    assert windows.window_of("gpt-4o", TENANT, 64_000).source == "bundled"
-    windows.learn(TENANT, "my-model", overflow(32_000))
-    assert windows.window_of("my-model", TENANT, 64_000).context == 32_000
 
 
 # Learning
