@@ -36,7 +36,7 @@ MAY_COUNT = {
 }
 
 
-MAY_READ_ALL_SETTINGS = {"main.py", "cli", "settings"}
+MAY_READ_ALL_SETTINGS = {"main.py", "checks.py", "cli", "settings"}
 """They load the settings, check them, or put parts together from them; everything else is given what it needs."""
 
 
