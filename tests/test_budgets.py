@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_865,
+    "app": 37_867,
     "app/cli": 1_482,
     "app/compaction": 9_157,
     "app/conversation": 1_941,
@@ -33,7 +33,7 @@ LINES = {
     "lab": 8_116,
 }
 """Lines of Python by folder, at most."""
-FILES = 159
+FILES = 161
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

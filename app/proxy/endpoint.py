@@ -38,19 +38,13 @@ from app.providers.ledger import NOT_REPORTED
 from app.proxy.caller import Caller
 from app.proxy.exchange import Attempt, Exchange, Services
 from app.proxy.learn import conversation_seen, latest_history, learn_cut, learn_status, learn_usage, record_calls
-from app.proxy.recovery import RetryBudget, choose_recovery, inspect_answer, learn_recovery, takes_place
-from app.proxy.reply import (
-    announce_summary,
-    bypass,
-    context_headers,
-    passing,
-    relay_answer,
-    relay_raw,
-    relay_unread,
-)
+from app.proxy.recovery import choose_recovery, inspect_answer, learn_recovery, takes_place
+from app.proxy.reply import bypass, context_headers, passing, relay_answer, relay_raw, relay_unread
 from app.proxy.request import Unread, count_meanwhile, plain_body, read_request
 from app.proxy.request_log import FIRST_ERROR, REQUEST
+from app.proxy.retries import RetryBudget
 from app.proxy.router import ROUTE
+from app.proxy.stream import announce_summary
 from app.settings import LimitSettings
 
 log = structlog.get_logger("steno.chat")

@@ -40,7 +40,7 @@ from app.tokens.estimator import Estimator
 from app.tokens.usage import Tokens
 
 if TYPE_CHECKING:
-    from app.proxy.reply import EarlyStream
+    from app.proxy.stream import EarlyStream
     from app.telemetry.traces import Tracer
 
 

@@ -14,17 +14,14 @@ one role, does not count.
 | nothing, but the window left no room for an answer | a smaller prompt | the window: prompt plus answer |
 | a changed payload, for another reason (400, 422) | the client's own bytes, if they fit | as for another order |
 
-If there is no other payload, the client gets the refusal. `RetryBudget` governs retries of an unchanged payload.
+If there is no other payload, the client gets the refusal. `retries.py` repeats an unchanged payload.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from time import monotonic, time
+from time import monotonic
 
 import structlog
 from msgspec.structs import replace
@@ -35,6 +32,7 @@ from app.compaction.verify import order_of
 from app.compaction.view import without_thinking
 from app.conversation.reasons import Code, because
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor
+from app.formats.format import WireFormat
 from app.formats.refusals import (
     CUT_WORDS,
     MISSING_PATH_STATUSES,
@@ -42,11 +40,11 @@ from app.formats.refusals import (
     decoded_body,
     demands_alternation,
     is_error,
-    named_pause,
     refused_shape,
     says_no_such_path,
     status_named,
 )
+from app.formats.sse import FrameSplitter
 from app.http.connection import UpstreamExchange
 from app.http.headers import EVENT_STREAM, media_type
 from app.http.upstream import LONGEST_REFUSAL
@@ -54,18 +52,19 @@ from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
-from app.proxy.reply import FIRST_PIECE_SECONDS, announce_summary, longest_silence, read_beginning
+from app.proxy.stream import announce_summary, longest_silence
 
 log = structlog.get_logger("steno.observe")
 
 UNKNOWN_FAULT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 MESSAGES_CHANGED = ("order", "size", "other")
 """Kinds of refusals after which Steno changes the messages."""
-MOST_REPEATS = 2
-"""Maximum number of retries. This number and the pauses below are those of OpenAI's SDKs."""
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 8.0
-JITTER = 0.25
+FIRST_PIECE_SECONDS = 1.0
+"""Seconds for which Steno holds back a stream that has no content yet, because the stream may turn out to be a refusal.
+After a changed payload, Steno holds it back for `longest_silence`, unless more than `MOST_EMPTY_FRAMES` frames
+arrive."""
+MOST_EMPTY_FRAMES = 10
+"""Most frames without content at the start of a stream. After more frames, the content may have an unknown format."""
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:
@@ -107,6 +106,26 @@ async def _inspect_beginning(exchange: Exchange, attempt: Attempt, answering: Up
             editor = format_.editor()
             editor.whole(body)
             attempt.refusal = _cut_short(attempt, editor)
+
+
+async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> AnswerEditor:
+    """Read a stream until it has content, ends or fails, but for at most `seconds`. Raises the upstream errors."""
+    began, frames, seen = monotonic(), 0, 0
+    editor, splitter = format_.editor(), FrameSplitter()
+    beginning = await answering.beginning(seconds)
+    while len(beginning) > seen:
+        for frame in splitter.feed(beginning[seen:]):
+            editor.edit(frame)
+            frames += 1
+            if editor.has_content:
+                return editor
+        if frames > MOST_EMPTY_FRAMES:
+            seconds = min(seconds, FIRST_PIECE_SECONDS)
+        seen, left = len(beginning), began + seconds - monotonic()
+        if left <= 0 or editor.ended or editor.failed:
+            break
+        beginning = await answering.beginning(left, seen)
+    return editor
 
 
 def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
@@ -279,25 +298,3 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
         elif refusal.limit_is_learnt and refusal.overflow is not None:
             # The smaller prompt was answered: this confirms the limit, even if the configured window is much larger.
             learn_overflow(request, refusal.overflow, is_measured=True)
-
-
-@dataclass(slots=True)
-class RetryBudget:
-    """Retries of one unchanged payload, within a time limit that starts at the first refusal."""
-
-    seconds: float
-    """Maximum seconds from the first refusal to the last retry."""
-    repeats: int = 0
-    _deadline: float | None = None
-
-    def pause(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> float | None:
-        """Return the seconds until the next retry, from the refusal's headers or a backoff; None for no retry."""
-        if self._deadline is None:
-            self._deadline = monotonic() + self.seconds
-        # Jitter, so that clients that were refused together do not retry together.
-        usual = min(FIRST_PAUSE_SECONDS * 2.0**self.repeats, LONGEST_PAUSE_SECONDS) * (1 - JITTER * random.random())
-        pause = named_pause(headers, time()) or usual
-        if self.repeats >= MOST_REPEATS or monotonic() + pause > self._deadline:
-            return None
-        self.repeats += 1
-        return pause

@@ -1,41 +1,33 @@
 """Replies: relay the provider's answer to the client, with headers and members about the context.
 
-A stream may begin before the provider answers, while a summary is being made: see `EarlyStream`. This module sets the
-headers that `http/own_headers` names, except the request's id, which `http/asgi.Signature` sets.
+This module sets the headers that `http/own_headers` names, except the request's id, which `http/asgi.Signature` sets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
-from time import monotonic
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
-from app.compaction.compactor import CompactionStart
 from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import Recalled
 from app.conversation.reasons import Code, Reason
-from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreadable
-from app.formats.answers import LARGEST_WHOLE, UNTOLD, AnswerEditor, ContextMembers
+from app.errors import StenoError, UpstreamDisconnected
+from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
 from app.formats.format import WireFormat
 from app.formats.registry import Uncompacted, path_of
 from app.formats.sse import FrameSplitter, first_end, last_end
 from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import UpstreamExchange
-from app.http.encodings import encoding_of
 from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
-from app.http.upstream import LONGEST_REFUSAL, read_into
-from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Attempt, Call, Exchange, Services
 from app.proxy.learn import LONGEST_REASON, record_unread
@@ -44,18 +36,6 @@ from app.proxy.request_log import RequestRecord
 
 log = structlog.get_logger("steno.bypass")
 
-SILENCE_SHARE = 1 / 3
-"""Maximum silence of a stream as a share of the client's timeout, so that one keep-alive may be late."""
-KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives, unless the client has a short timeout. Reverse proxies have longer timeouts."""
-LEAST_SILENCE = 1.0
-"""Shortest time between keep-alives in seconds, however short the client's timeout is."""
-FIRST_PIECE_SECONDS = 1.0
-"""Seconds for which Steno holds back a stream that has no content yet, because the stream may turn out to be a refusal.
-After a changed payload, Steno holds it back for `longest_silence`, unless more than `MOST_EMPTY_FRAMES` frames
-arrive."""
-MOST_EMPTY_FRAMES = 10
-"""Most frames without content at the start of a stream. After more frames, the content may have an unknown format."""
 FRAMES_AT_ONCE = 64
 """Frames relayed before other tasks get their turn, because one read can bring 30,000 frames."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -139,26 +119,6 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
         # The reason may quote the request, including line ends.
         headers.append((own_headers.REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
     return headers
-
-
-async def read_beginning(answering: UpstreamExchange, format_: WireFormat, seconds: float) -> AnswerEditor:
-    """Read a stream until it has content, ends or fails, but for at most `seconds`. Raises the upstream errors."""
-    began, frames, seen = monotonic(), 0, 0
-    editor, splitter = format_.editor(), FrameSplitter()
-    beginning = await answering.beginning(seconds)
-    while len(beginning) > seen:
-        for frame in splitter.feed(beginning[seen:]):
-            editor.edit(frame)
-            frames += 1
-            if editor.has_content:
-                return editor
-        if frames > MOST_EMPTY_FRAMES:
-            seconds = min(seconds, FIRST_PIECE_SECONDS)
-        seen, left = len(beginning), began + seconds - monotonic()
-        if left <= 0 or editor.ended or editor.failed:
-            break
-        beginning = await answering.beginning(left, seen)
-    return editor
 
 
 async def relay_answer(exchange: Exchange, attempt: Attempt) -> None:
@@ -305,107 +265,3 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
     if status == "bypassed" and path is not None and (count := services.throttle.count(path)) is not None:
         log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
     return [(own_headers.STATUS, status.encode()), (own_headers.REASON, reason.text.encode())]
-
-
-HEADERS: Headers = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
-
-
-def longest_silence(caller: Caller) -> float:
-    """Return the seconds between keep-alives of a stream to this client, which depend on the client's timeout."""
-    return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience()))
-
-
-def announce_summary(exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
-    """Record that the request waits for a summary. Unless events are off, begin the client's stream with an event."""
-    exchange.waits_for_summary = True
-    if request.events != "off" and exchange.stream is None:
-        exchange.stream = EarlyStream(exchange, request, started)
-
-
-class EarlyStream:
-    """Stream to a client before the provider answers, in three states:
-
-    1. Announced: the head and `compaction_started` were sent. Keep-alives follow until Steno decides on the payload.
-    2. Decided: `compaction_completed` or `compaction_failed` was sent. Keep-alives follow until the provider answers.
-    3. Answered: Steno sends the provider's answer, or an error of its own, as a part of this stream.
-    """
-
-    def __init__(self, exchange: Exchange, request: ChatRequest, started: CompactionStart) -> None:
-        self._exchange = exchange
-        self._request = request
-        self._reports = exchange.services.events.body
-        """True if the stream's chunks contain the context status."""
-        loop = asyncio.get_running_loop()
-        self._decided: asyncio.Future[Decision] = loop.create_future()
-        self._answered: asyncio.Future[None] = loop.create_future()
-        self._events = request.format.editor.EARLY(request.events, started.id, request.wire.model)
-        self._task = loop.create_task(self._write(started))
-        """Task that writes the events and keep-alives before the answer."""
-
-    def decide(self, decision: Decision) -> None:
-        """Announce the result of the compaction. Do nothing if it is announced already."""
-        if not self._decided.done():
-            self._decided.set_result(decision)
-
-    async def relay(self, attempt: Attempt) -> None:
-        """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
-        self.decide(attempt.decision)  # A failed recovery may have begun the stream without a decision.
-        await self._end_waiting()
-        answering, request = attempt.answering, attempt.request
-        headers, status = answering.headers, answering.status
-        encoding = encoding_of(headers)
-        context = context_members(request, attempt.decision) if self._reports and status == 200 else UNTOLD
-        editor = request.format.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
-        if status != 200:
-            body = bytearray()
-            if not encoding:
-                with suppress(StenoError):  # An incomplete body is enough to report the status.
-                    await read_into(body, answering, LONGEST_REFUSAL)
-            await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
-            return
-        if encoding:
-            raise UpstreamUnreadable(
-                f"The provider's answer is compressed ({encoding:.100}), although Steno asked for no compression."
-            )
-        frames = editor.as_stream(answering, is_stream=media_type(headers) == EVENT_STREAM, headers=headers)
-        await relay_stream(self._exchange, frames, editor, learns=True)
-
-    async def fail(self, error: StenoError) -> None:
-        await self._end_waiting()
-        editor = self._request.format.editor(request=self._request.wire, early=self._events)
-        await self._exchange.client.end(editor.error_frame(error))
-
-    async def cancel(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _write(self, started: CompactionStart) -> None:
-        request, client, events = self._request, self._exchange.client, self._events
-        await client.start(200, [*HEADERS, *context_headers(request, None)])
-        line, tokens = request.budget.line, request.conversation.tokens
-        known = {
-            "conversation_id": request.conversation_id,
-            "messages": {"summarizing": started.messages},
-            "tokens": {"estimated": line.to_provider_tokens(tokens), "window": request.window.context},
-        }
-        await client.body(events.frame("compaction_started", known))
-        await self._keep_alive(self._decided)
-        decision = self._decided.result()
-        details: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
-        members = status_member(decision) if self._reports else b""
-        kind = "compaction_failed" if decision.failed else "compaction_completed"
-        await client.body(events.frame(kind, details, members))
-        await self._keep_alive(self._answered)
-
-    async def _keep_alive(self, until: asyncio.Future[Any]) -> None:
-        while not (await asyncio.wait({until}, timeout=longest_silence(self._exchange.caller)))[0]:
-            await self._exchange.client.body(self._events.keep_alive())
-
-    async def _end_waiting(self) -> None:
-        if not self._answered.done():
-            self._answered.set_result(None)
-        await self._task

@@ -35,7 +35,7 @@ from app.proxy.caller import Caller
 from app.proxy.conversation_ids import find_name
 from app.runtime.tasks import WorkerThreads
 from app.settings.compaction import Policies
-from app.settings.presets import PRESET_NAMES, PresetName
+from app.settings.presets import read_preset
 from app.store import CalibrationKey
 from app.tokens.calibration import picture_scale, pictures_of
 from app.tokens.estimate import Count
@@ -350,13 +350,3 @@ class ModelLimits:
                 window=window.context,
                 remedy="Set `context_window` for it in `models`, or `base_model` to one that it is like.",
             )
-
-
-def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
-    """Return the preset with this name; None without a name. Raises `InvalidRequest` about `param` if it is unknown."""
-    if name is None:
-        return None
-    for known in PRESET_NAMES:
-        if name == known:
-            return known
-    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)

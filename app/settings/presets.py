@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from app.compaction.trim import SessionPruning
+from app.errors import InvalidRequest
 
 PresetName = Literal[
     "default",
@@ -145,3 +146,13 @@ PRESETS: Mapping[PresetName, Preset] = {
     ),
     "off": Preset(),
 }
+
+
+def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
+    """Return the preset with this name; None without a name. Raises `InvalidRequest` about `param` if it is unknown."""
+    if name is None:
+        return None
+    for known in PRESET_NAMES:
+        if name == known:
+            return known
+    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)

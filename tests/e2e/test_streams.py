@@ -11,7 +11,6 @@ import openai
 import pytest
 
 from app.formats.sse import EVENT_SHAPES
-from app.proxy import reply
 from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
@@ -110,7 +109,7 @@ def test_keep_alives_come_while_a_summary_is_made(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """At frame boundaries, no faster than is due; also while the provider is silent after it."""
-    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr("app.proxy.stream.KEEP_ALIVE_SECONDS", 0.2)
     steno = before_scripted()
     scripted.then(1.0, answer(SUMMARY)).then(1.0, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     began = time.monotonic()
@@ -131,7 +130,7 @@ def test_keep_alives_come_while_a_summary_is_made(
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr("app.proxy.stream.KEEP_ALIVE_SECONDS", 0.1)
     steno = before_scripted()
     scripted.then(answer(SUMMARY))
     scripted.default = (answer(b"{}", b"retry-after-ms: 20000", status=b"429 Too Many Requests"),)

@@ -34,9 +34,9 @@ from app.http.credentials import keys_in
 from app.http.headers import NOT_FORWARDED, for_summary, forwarded, hops_in, media_type, returned, with_hop
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.proxy.conversation_ids import encoded_name, name_in_header, name_in_json, name_in_path
-from app.proxy.request import read_preset
 from app.proxy.router import Router
 from app.settings import Settings, load
+from app.settings.presets import read_preset
 from app.telemetry.metrics import Metrics
 from app.tokens.estimate import Costs
 from app.tokens.usage import MOST_TOKENS

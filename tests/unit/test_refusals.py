@@ -27,7 +27,7 @@ from app.formats.refusals import (
     named_pause,
     refused_shape,
 )
-from app.proxy.recovery import RetryBudget
+from app.proxy.retries import RetryBudget
 from tests.unit.conversations import sure
 from tests.unit.refusals import NEGATIVES, OVERFLOWS, Refused
 

@@ -15,7 +15,8 @@ from app.formats.sse import event
 from app.http.connection import Connection, Timeouts, UpstreamExchange
 from app.http.http1 import RequestHead
 from app.http.upstream import Pool
-from app.proxy.reply import FIRST_PIECE_SECONDS, FRAMES_AT_ONCE, read_beginning, relay_stream, start_stream
+from app.proxy.recovery import FIRST_PIECE_SECONDS, read_beginning
+from app.proxy.reply import FRAMES_AT_ONCE, relay_stream, start_stream
 
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
