@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_971,
     "app/formats": 6_019,
-    "tests": 45_433,
+    "tests": 45_326,
     "lab": 8_116,
 }
 """Lines of Python by folder, at most."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.budget import WIDE_RECALL, Budget
+from app.compaction.budget import WIDE_RECALL, Budget, Shares, Window, budget_for
 from app.compaction.chunks import UserWords
 from app.compaction.recall import AFTER, OPENING, Recollection, hidden_in, quotation_for_last, with_recalled
 from app.compaction.verify import problems
@@ -31,6 +31,7 @@ from app.compaction.view import (
 )
 from app.conversation.messages import Message, ToolCall, own_message
 from app.conversation.quoting import fence_of, indented
+from app.tokens.calibration import Line
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 LIMIT = 2_000
@@ -290,6 +291,53 @@ def test_the_prefix_stays_from_turn_to_turn_but_for_the_last_note() -> None:
         assert sent[: len(before)] == before
         before = list(sent)
     assert len(before) == 4
+
+
+# Calibrations that learn
+
+KESTRELS = [user(f"Kestrel number {n} nests behind the chapel of the village by river {n}.") for n in range(20)]
+WHICH = "Which kestrel nests behind the chapel of which village?"
+
+
+def limits_by(line: Line, shares: Shares = Shares()) -> Budget:  # noqa: B008 - a frozen value
+    return budget_for(Window(3_000, "config"), None, shares, line)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [(Line(), Line(ratio=1.02)), (Line(30.0, 1.3), Line(28.0, 1.2)), (Line(-20.0, 0.8), Line(-10.0, 0.75))],
+)
+def test_what_is_recalled_stays_the_same_while_a_calibration_learns(then: Line, now: Line) -> None:
+    asked = talk(*KESTRELS, question=WHICH)
+    first, second = (recall(asked, summarised(asked, 60), {}, limits=limits_by(line)) for line in (then, now))
+    assert "recalled" in first.actions
+    assert first == second
+
+
+def test_a_view_keeps_to_its_target_or_not_whatever_the_calibration_learns() -> None:
+    """Also where its target is between two hundredths of the limit."""
+    asked = talk(*KESTRELS, question=WHICH)
+    view = summarised(asked, 60, history_length=len(asked.transcript))
+    for tokens in range(1_190, 1_340, 10):
+        for share in (0.495, 0.5, 0.505):
+            lines = [limits_by(Line(offset), Shares(target=share)) for offset in (9.0, -9.0)]
+            first, second = (recall(asked, replace(view, tokens=tokens), {}, limits=each) for each in lines)
+            assert first.recalled == second.recalled
+
+
+@pytest.mark.parametrize(("spare", "kept"), [(0, 2), (-1, 1)])
+def test_where_there_is_no_room_the_latest_goes_first(spare: int, kept: int) -> None:
+    """What stands before it is still in the provider's cache then."""
+    trains = [user(f"Which train was it that left late by {n} minutes?") for n in range(20, 40)]
+    answer = message("assistant", "By the river, behind the chapel. " * 40, tokens=300)
+    then, roomy = [assistant("Noted."), user(WHICH), answer], budget(3_000, max_recall_tokens=150)
+    both = talk(*KESTRELS, *trains, then=then, question="Which train left late by 27 minutes?", fillers=0)
+    view = summarised(both, 40)
+    found = notes(recall(both, view, {}, limits=roomy))
+    assert len(found) == 2
+    needed = view.tokens + sum(note.tokens for note in found)
+    assert notes(recall(both, view, {}, limits=replace(roomy, limit=needed + spare))) == found[:kept]
+    assert notes(recall(both, view, {}, limits=replace(roomy, limit=view.tokens))) == []
 
 
 # Room

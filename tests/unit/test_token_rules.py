@@ -358,6 +358,30 @@ def test_a_picture_of_unknown_size_is_taken_for_1024_pixels_square() -> None:
         assert media_tokens(unknown, PATCHES) == 1_024 * 162 // 100 + 2
 
 
+PICTURES: list[tuple[int, int, str]] = [
+    (85 + 2 * 170, 85, "gpt-4o-2024-08-06 gpt-4.1"),
+    (2_833 + 2 * 5_667, 2_833, "gpt-4o-mini ft:gpt-4o-mini:org::id"),
+    (70 + 2 * 140, 70, "gpt-5 gpt-5.1"),
+    (75 + 2 * 150, 75, "o3"),
+    (20 * 15 * 162 // 100 + 2, 20 * 15 * 162 // 100 + 2, "gpt-4.1-mini"),
+    (20 * 15 * 246 // 100 + 2, 20 * 15 * 246 // 100 + 2, "gpt-4.1-nano"),
+    (20 * 15 * 172 // 100 + 1, 20 * 15 * 172 // 100 + 1, "o4-mini"),
+    (20 * 15 * 120 // 100 + 1, 20 * 15 * 120 // 100 + 1, "gpt-5-mini gpt-5.1-codex-mini"),
+    (20 * 15 * 150 // 100 + 1, 20 * 15 * 150 // 100 + 1, "gpt-5-nano"),
+    (20 * 15 * 120 // 100 + 2, 16 * 12 * 120 // 100 + 2, "gpt-5.2 gpt-5.4 gpt-5.4-nano"),
+    (20 * 15 * 120 // 100 + 4, 16 * 12 * 120 // 100 + 4, "gpt-5.5 gpt-5.6-sol"),
+]
+"""Tokens of 640 x 480 pixels by model, and with little detail."""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "low", "model"), [(*sizes, model) for *sizes, models in PICTURES for model in models.split()]
+)
+def test_a_picture_costs_by_the_rules_of_its_model(tokens: int, low: int, model: str) -> None:
+    costs = [media_tokens(picture(640, 480, detail), rules_for(model).pictures) for detail in ("", "high", "low")]
+    assert costs == [tokens, tokens, low]
+
+
 PAGES, AUDIO, FILE = Pages(100, file=5), Media("audio", 9_999_999, seconds=6.96), Media("file", 10)
 OTHER_MEDIA: dict[str, tuple[Media, dict[str, Any], int]] = {
     "a recording: ten a second and four": (AUDIO, {}, 69 + 4),

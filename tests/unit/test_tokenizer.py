@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from hashlib import blake2b
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from app.conversation.quoting import fence_of, marked
 from app.tokens import tokenizer
 from app.tokens.tokenizer import SLICE, TABLES, Counter, Tokenizer
 
@@ -69,6 +71,13 @@ def counter_of(table: Any) -> Counter:
 )
 def test_no_text_makes_counting_fail(text: str) -> None:
     assert 0 < Tokenizer(FETCHED).counter("o200k_base")(text) <= len(text.encode("utf-8", "surrogatepass"))
+
+
+@needs_tables
+def test_every_fence_costs_the_same_number_of_tokens() -> None:
+    texts = [marked("notes", "Her cat is Miso.", fence_of(blake2b(bytes([number])).digest())) for number in range(256)]
+    for encoding in TABLES:
+        assert len(set(map(Tokenizer(FETCHED).counter(encoding), texts))) == 1
 
 
 @needs_tables
