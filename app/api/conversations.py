@@ -416,7 +416,7 @@ async def edit_summary(
     if new is old:
         return summary_out(old)
     stored = await services.store.rest_change(replace_chunk, tenant, old.id, new)
-    services.compactor.forget_summaries(tenant, [old.id])
+    services.compactor.memory.forget_chunks(tenant, [old.id])
     if stored is None:
         raise no_summary(conversation_id, summary_id)
     return summary_out(stored)
@@ -429,7 +429,7 @@ async def delete_summary(
     """Deletes the summary and every fold that stands for it: its messages are sent again, or summarised anew."""
     chunk = await found_summary(services, tenant, conversation_id, summary_id)
     deleted = await services.store.rest_change(delete_chunk, tenant, chunk.id)
-    services.compactor.forget_summaries(tenant, [chunk.id])
+    services.compactor.memory.forget_chunks(tenant, [chunk.id])
     if not deleted:
         raise no_summary(conversation_id, summary_id)
     return SummariesDeletedOut(conversation_id=conversation_id, data=deleted)

@@ -24,10 +24,10 @@ from msgspec.structs import replace
 from app.compaction.budget import WORDS_SHARE, most_without_summary
 from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.decision import Decision, Status, earlier_steps, settle, simpler_decision, with_alternating_roles
+from app.compaction.decision import Decision, earlier_steps, settle, simpler_decision, with_alternating_roles
 from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
-from app.compaction.memory import CompactionBackoff, HistoryBreaker, RecallIndexCache
+from app.compaction.memory import HistoryBreaker, RecallIndexCache
 from app.compaction.plan import (
     Plan,
     Prices,
@@ -58,8 +58,6 @@ T = TypeVar("T")
 
 ROUNDS = 3
 """Maximum finished compactions of one request. Waits for other processes do not count: the deadline ends them."""
-REFUSABLE: tuple[Status, ...] = ("trimmed", "summarized")
-"""Statuses of views that a provider may refuse for their shape. Steno then sends simpler views for a while."""
 MOST_SEARCHED = 2_000_000
 """Maximum tokens of a history that recall searches. A larger search would take too long."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
@@ -131,10 +129,6 @@ class RequestCompactor:
         """Set due masks, make due summaries, and choose the payload. Only a dry run may raise `StoreUnavailable`."""
         if (early := self.request.decide_early()) is not None:
             return await self._leave_out_thinking(early)
-        for status in REFUSABLE:
-            why = self.compactor.shape_refusal_of(self.request, status)
-            if why is not None and (lower := await self._decide_below(status, why)) is not None:
-                return lower
         try:
             await self._read()
             await self._mask()
@@ -172,9 +166,12 @@ class RequestCompactor:
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
         """Return a simpler decision after the provider refused the shape of a view, or `refused` if none is possible.
-        `said`: the provider's message."""
-        lower = await self._decide_below(refused.status, because(Code.PAYLOAD_REFUSED, said))
-        return refused if lower is None else lower
+        It has no quotations, because the provider may have refused them. `said`: the provider's message."""
+        with suppress(StoreUnavailable):
+            await self._read()  # For the stored pins.
+        state, why = await self._begin(), because(Code.PAYLOAD_REFUSED, said)
+        lower = await self._compute(lambda: simpler_decision(state, refused.status, why))
+        return refused if lower is None else await self._leave_out_thinking(lower)
 
     async def merge_roles(self, refused: Decision, said: str) -> Decision:
         """Return the same view with alternating roles, after the provider refused two consecutive messages of one role.
@@ -353,8 +350,7 @@ class RequestCompactor:
                 if self.announce is not None:
                     self.announce(self.announced)
 
-        is_again = any(compaction.outcome is Outcome.AWAITED for compaction in self._tried)
-        return CompactionJob(builder, tuple(state.chunks), announce, self.deadline, is_again, self.waits)
+        return CompactionJob(builder, tuple(state.chunks), announce, self.deadline, self.waits)
 
     async def _learn_gain(self) -> None:
         before, after = self._before, self.state
@@ -378,14 +374,6 @@ class RequestCompactor:
             made=(*made, *self._postponed),
             why=why,
         )
-
-    async def _decide_below(self, status: Status, why: Reasons) -> Decision | None:
-        """Return a simpler decision, or None. It has no quotations, because the provider may have refused them."""
-        with suppress(StoreUnavailable):
-            await self._read()  # For the stored pins.
-        state = await self._begin()
-        lower = await self._compute(lambda: simpler_decision(state, status, why))
-        return None if lower is None else await self._leave_out_thinking(lower)
 
     async def _recall(self, decision: Decision) -> Decision:
         """Add quotations from omitted messages that match the current message."""
@@ -430,7 +418,6 @@ class Compactor(LeasedCompaction):
     may raise `StoreUnavailable`."""
 
     recall_index: RecallIndexCache
-    refused_shapes: CompactionBackoff = field(default_factory=CompactionBackoff)
     breaker: HistoryBreaker = field(default_factory=HistoryBreaker)
     is_dry_run: ClassVar[bool] = False
 
@@ -506,13 +493,6 @@ class Compactor(LeasedCompaction):
             comes_back=is_enabled and self.rates.of(conversation).is_likely_to_continue,
         )
 
-    def learn_shape_refusal(self, request: ChatRequest, status: Status, why: Reasons) -> None:
-        """Record that the provider refused the shape of a view with this status, and answered a simpler view."""
-        self.refused_shapes.failed(request.history_key(status), why)
-
-    def shape_refusal_of(self, request: ChatRequest, status: Status) -> Reasons | None:
-        return self.refused_shapes.pauses(request.history_key(status))
-
     def learn_gain(self, request: ChatRequest, before: int, after: int) -> None:
         """Report the tokens of the request's view before and after its compactions to the breaker, which pauses a
         history whose compactions free too little."""
@@ -527,11 +507,6 @@ class Compactor(LeasedCompaction):
     def forget(self, erased: Erased) -> None:
         for memory in (self.recall_index, self.memory, self.rates):
             memory.forget(erased)
-
-    def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
-        """Forget edited or deleted summaries in this process. Other processes forget them when they next read the
-        conversation."""
-        self.memory.forget_chunks(tenant, ids)
 
 
 class DryRun(Compactor):
@@ -548,9 +523,6 @@ class DryRun(Compactor):
     def recent_attempts(self, request: ChatRequest, plan: Plan) -> RecentAttempts:
         """Ignore shutdown, breaker and backoff, which are temporary."""
         return replace(super().recent_attempts(request, plan), stopping=False, blocked=None, paused=None)
-
-    def shape_refusal_of(self, request: ChatRequest, status: Status) -> None:
-        """Return None: a dry run ignores earlier refusals."""
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         return await make_chunks(job.builder, _ImaginedCalls(request, self.work))

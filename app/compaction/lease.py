@@ -19,7 +19,6 @@ The lease only saves money. Even without it, histories would stay correct, becau
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +53,6 @@ HEARTBEAT_SECONDS = 5.0
 """Time between two renewals of a lease. Without renewals, a lease ends after `store.leases.LEASE_SECONDS`."""
 MISSED_BEATS = 2
 """Number of consecutive heartbeats without the store after which the lease counts as lost."""
-RACE_SECONDS = 0.25
 SIDE_BY_SIDE = 8
 """Maximum concurrent summary calls of one compaction: providers limit concurrency per API key."""
 MAX_HALVINGS = 3
@@ -78,9 +76,6 @@ class CompactionJob(Struct, frozen=True):
     """Function that tells the client that this or another process makes the summary."""
     deadline: float
     """Time by the monotonic clock, in seconds, until which the request waits for the compaction."""
-    is_again: bool = False
-    """True if the request waited for another process, and a compaction is still due. All waiting requests plan again at
-    the same time, so a random delay lets one of them take the lease first."""
     waits: bool = True
     """True to wait if another process holds the lease."""
 
@@ -111,8 +106,6 @@ class LeasedCompaction:
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         """Take the lease and make the compaction in a task of the application. If another process holds the lease, wait
         for it. May raise `StoreUnavailable`."""
-        if job.is_again:
-            await asyncio.sleep(min(job.seconds_left, RACE_SECONDS * random.random()))
         claim = Claim(*request.conversation_key, job.builder.plan.range, request.conversation.chain.positions)
         lease = await self.store.take_lease(claim, self.holder, self.most_per_tenant)
         if lease == "too_many":

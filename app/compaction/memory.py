@@ -70,7 +70,8 @@ class ChunkMemory:
         self._chunks.drop(is_gone)
 
     def forget_chunks(self, tenant: str, ids: Collection[str]) -> None:
-        """Forget all conversations of the tenant that use one of these chunks."""
+        """Forget all conversations of the tenant that use one of these edited or deleted chunks. Other processes forget
+        them when they next read the conversation."""
         gone = set(ids)
         self._chunks.drop(lambda key, held: key[0][0] == tenant and not gone.isdisjoint(c.id for c in held.chunks))
 
@@ -205,9 +206,6 @@ class CompactionBackoff:
         if compaction.outcome is Outcome.MADE:
             self._latest.forget(what)
         elif compaction.outcome is Outcome.FAILED:
-            self.failed(what, compaction.why)
-
-    def failed(self, what: HistoryKey, why: Reasons) -> None:
-        latest = self._latest.find(what)
-        pause = min(2 * latest.pause, LONGEST_PAUSE_SECONDS) if latest else FIRST_PAUSE_SECONDS
-        self._latest.keep(what, _Setback(pause, self._clock() + pause, why))
+            latest = self._latest.find(what)
+            pause = min(2 * latest.pause, LONGEST_PAUSE_SECONDS) if latest else FIRST_PAUSE_SECONDS
+            self._latest.keep(what, _Setback(pause, self._clock() + pause, compaction.why))

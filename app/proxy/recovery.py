@@ -287,9 +287,6 @@ def learn_recovery(exchange: Exchange, refused: Attempt, changed: Attempt, *, is
         if not is_taken or changed.answering.status != HTTPStatus.OK or changed.refusal is not None:
             why = tuple(reason for reason in changed.decision.why if reason.code is not Code.PAYLOAD_REFUSED)
             changed.decision = replace(changed.decision, why=why)
-        elif not changed.is_smaller and changed.decision.status != refused.decision.status:
-            why = because(Code.PAYLOAD_REFUSED, refusal.said)
-            exchange.services.compactor.learn_shape_refusal(request, refused.decision.status, why)
         exchange.record.decided(request, changed.decision, seconds=0.0, waited=exchange.waits_for_summary)
     elif is_taken and refusal.kind == "size":
         refused.mark_refused()

@@ -25,7 +25,7 @@ A = history("a")
 def failed_twice(what: HistoryKey) -> CompactionBackoff:
     setbacks = CompactionBackoff(Clock())
     for why in (WHY, WHY_TOO):
-        setbacks.failed(what, why)
+        setbacks.learn(what, Compaction((), Outcome.FAILED, why))
     return setbacks
 
 
@@ -34,7 +34,7 @@ def test_each_failure_doubles_the_pause() -> None:
     setbacks = CompactionBackoff(clock)
     pauses = []
     for _ in range(6):
-        setbacks.failed(A, WHY)
+        setbacks.learn(A, Compaction((), Outcome.FAILED, WHY))
         start = clock.now
         while setbacks.pauses(A):
             clock.now += 1.0
@@ -81,7 +81,7 @@ def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
     clock = Clock()
     setbacks = CompactionBackoff(clock)
     assert not setbacks.failed_last(A)
-    setbacks.failed(A, WHY)
+    setbacks.learn(A, Compaction((), Outcome.FAILED, WHY))
     clock.now += 10_000.0
     assert setbacks.failed_last(history("a", "b"))
     assert not setbacks.failed_last(history("b"))

@@ -192,11 +192,6 @@ def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> Non
 # Refused shapes
 
 
-def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> None:
-    policy = Policy(mask=None, cost_gate=None, fit=False, prune=False, emergency=False)
-    assert World({"shape_refusal_of": WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
-
-
 def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stays() -> None:
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
     assert World({"read_prefix": AWAY}).decide(asked(LONG), methodcaller("step_down", refused, "no")).view is None

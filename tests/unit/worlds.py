@@ -87,7 +87,6 @@ class World:
             "summary_options": SETTINGS,
             "prices": Prices(),
             "recent_attempts": RecentAttempts(),
-            "shape_refusal_of": None,
             "freed": None,
             "make": self.succeed,
             "recall": lambda call: call.view,
@@ -151,9 +150,6 @@ class World:
 
     def recent_attempts(self, _: Any, plan: Any) -> Any:
         return self._reply("recent_attempts", plan=plan)
-
-    def shape_refusal_of(self, _: Any, status: Any) -> Any:
-        return self._reply("shape_refusal_of", status=status)
 
     def learn_gain(self, _: Any, before: int, after: int) -> None:
         self._reply("freed", before=before, after=after)
