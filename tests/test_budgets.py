@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_867,
+    "app": 37_788,
     "app/cli": 1_482,
-    "app/compaction": 9_157,
+    "app/compaction": 9_066,
     "app/conversation": 1_941,
     "app/http": 2_672,
     "app/inspector": 1_875,
@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_971,
     "app/formats": 6_019,
-    "tests": 45_326,
+    "tests": 45_321,
     "lab": 8_116,
 }
 """Lines of Python by folder, at most."""

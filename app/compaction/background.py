@@ -153,7 +153,7 @@ class Background:
 
     def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
         """Record an answered request, and start the compaction that the next requests will need. Never raise: an error
-        would close the client's connection after a good answer. Not called for small histories (`least_counted`)."""
+        would close the client's connection after a good answer. Not called for histories up to `least_counted`."""
         try:
             if not (settings.enabled and request.may_compact and request.policy.summarises):
                 return
@@ -178,7 +178,7 @@ class Background:
     def _expected_growth(self, request: ChatRequest) -> int:
         """Return the tokens by which the history may grow while its summary is made."""
         first = self._routing.routes(request)[0]
-        seconds = self._rates.summary_seconds((first.name, first.model))
+        seconds = self._rates.summary_seconds((first.provider.name, first.model))
         return self._rates.of(request.conversation_key).growth(seconds)
 
     def _has_grown(self, request: ChatRequest) -> bool:

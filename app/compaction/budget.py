@@ -283,11 +283,6 @@ def background_threshold(budget: Budget) -> int:
     return min(int(soft), budget.trigger.quiet_tokens)
 
 
-def least_counted(budget: Budget) -> int:
-    """Return the history size up to which requests do not count for `RequestRate`."""
-    return int(REMEMBERED_SHARE * background_threshold(budget))
-
-
 def latest_start(budget: Budget, growth: int) -> int:
     return max(background_threshold(budget), most_without_summary(budget) - growth)
 
@@ -441,16 +436,13 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
     smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, min(output, least) if output else least)
     alone = None
     if output is None and window - sent.cap < expected <= CEILING_SHARE * window:
-        alone = _lower(sent.cap, max(least, window - round((1 + UNTOLD_ERROR) * expected)))
+        alone = max(least, window - round((1 + UNTOLD_ERROR) * expected))
+        alone = alone if alone < sent.cap else None
     if smaller is None:
         return SmallerLimits(None, alone) if alone else None
     # Without the provider's count, the estimate may be far off, and the provider may have added the cap.
     cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
-    return SmallerLimits(smaller, None if output == 0 else _lower(sent.cap, cap), alone)
-
-
-def _lower(cap: int, other: int) -> int | None:
-    return other if other < cap else None
+    return SmallerLimits(smaller, cap if output != 0 and cap < sent.cap else None, alone)
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:

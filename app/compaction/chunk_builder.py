@@ -322,7 +322,7 @@ class ChunkBuilder(Struct, frozen=True):
         hints = (*focus, *draft.notes, *stricter)
         cap = ceil(room * self.options.ratio)
         request = prompts.summary_request(draft.prompt, draft.quoted, draft.aim, cap, hints, shown, draft.beside)
-        return replace(request, values=draft.chunk.values, stands_for=draft.stands_for, room=room)
+        return replace(request, stands_for=draft.stands_for, room=room)
 
     def read(self, draft: Draft, call: SummaryRequest, answer: SummaryAnswer) -> SummaryChunk | Failure:
         text, asked = visible_text(answer.text), call.closing or call.instructions

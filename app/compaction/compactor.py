@@ -234,7 +234,9 @@ class RequestCompactor:
 
         def with_stored() -> PlanningState:
             pinned = state.with_pins(tuple(sorted({*request.pins, *stored.pins})))
-            return pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries).worked_out()
+            read = pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries)
+            _ = read.needs_no_summary  # Compute and cache the views in this thread: the event loop needs them next.
+            return read
 
         self.state = await self._compute(with_stored)
         self._stored = self._stored or self.state
@@ -245,7 +247,7 @@ class RequestCompactor:
         if boundary is not None:
             await self.compactor.keep_mask(self.request, boundary)
             self.state = self.state.with_boundaries([boundary])
-            await self._compute(self.state.worked_out)
+            await self._compute(lambda: self.state.needs_no_summary)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
         """Return the due mask or None, and True if a mask is due but costs more than it saves."""

@@ -192,7 +192,7 @@ def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Dec
     if repair(conversation, untrimmed, state.cost) != untrimmed:
         return None
     if refused == "summarized":
-        lower = settle(state.without_memories())
+        lower = settle(replace(state, chunks=(), masking=state.masking and replace(state.masking, boundaries=())))
         if lower.view is not None:
             return replace(lower, why=(*why, *lower.why))
     return Decision(None, why=why) if budget.line.to_provider_tokens(conversation.tokens) <= budget.window else None

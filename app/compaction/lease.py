@@ -32,8 +32,7 @@ from msgspec.structs import replace
 
 from app.compaction.background import RequestRates
 from app.compaction.chunk_builder import ChunkBuilder, Draft
-from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk, visible_text
-from app.compaction.exact_values import kept_share
+from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk
 from app.compaction.memory import ChunkMemory, CompactionBackoff
 from app.compaction.plan import FOLD_MINIMUM, Plan, Span, fold_weight, folds_in, halves, released_tokens
 from app.compaction.prompts import SummaryRequest
@@ -272,7 +271,7 @@ class _LeasedCalls:
                 model=answer.model,
                 status=200,
                 tokens=answer.usage,
-                values_kept=kept_share(call.values, visible_text(answer.text)),
+                values_kept=kept.values_kept if kept else None,
                 made=SummaryStats(
                     seconds=round(seconds, 3),
                     replaced=round(ratio * call.stands_for),

@@ -308,12 +308,6 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
             return self
         return replace(self, masking=replace(self.masking, boundaries=boundaries))
 
-    def without_memories(self) -> PlanningState:
-        """Return the state without stored chunks and boundaries."""
-        if not self.chunks and not self.boundaries:
-            return self
-        return replace(self, chunks=(), masking=self.masking and replace(self.masking, boundaries=()))
-
     @property
     def boundaries(self) -> tuple[MaskBoundary, ...]:
         return self.masking.boundaries if self.masking else ()
@@ -338,20 +332,18 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     @lazy
     def widest_view(self) -> View:
         """Return the view of the widest path with all masks."""
-        path = self.widest_path
-        if self.masking is None:
-            return build_view(self.conversation, path)
-        boundary = max(self.masking.usable(path.covered), default=0)
-        return self._without_large_media(build_view(self.conversation, path, self.masking.masks, boundary))
+        boundaries = self.masking.usable(self.widest_path.covered) if self.masking else ()
+        return self._masked_view(self.widest_path, max(boundaries, default=0))
 
     @property
     def bare_view(self) -> View:
         """Return the view with all masks and without summaries."""
-        if self.masking is None:
-            return build_view(self.conversation, Path())
         # Here a boundary applies even if it was set after a summary, because this view has no summaries.
-        boundary = max((boundary.position for boundary in self.boundaries), default=0)
-        return self._without_large_media(build_view(self.conversation, Path(), self.masking.masks, boundary))
+        return self._masked_view(Path(), max((boundary.position for boundary in self.boundaries), default=0))
+
+    def _masked_view(self, path: Path, boundary: int) -> View:
+        masks = self.masking.masks if self.masking else None
+        return self._without_large_media(build_view(self.conversation, path, masks, boundary))
 
     def _without_large_media(self, view: View) -> View:
         """Return the view with its oldest media masked if the history has too many bytes."""
@@ -369,11 +361,6 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     def needs_no_summary(self) -> bool:
         """Return whether a new summary is unnecessary or useless."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
-
-    def worked_out(self) -> PlanningState:
-        """Compute and cache the paths and views that `needs_no_summary` needs; return self."""
-        _ = self.needs_no_summary
-        return self
 
     @lazy
     def can_do_without_summary(self) -> bool:

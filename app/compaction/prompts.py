@@ -18,7 +18,7 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.result_excerpts import shorten
 from app.compaction.user_words import quote_user_words
 from app.compaction.view import View
-from app.conversation.messages import Kind, Media, Message, calls_of, tool_name
+from app.conversation.messages import Kind, Message, calls_of, tool_name
 from app.conversation.quoting import fence_of, marked, one_line, quoted, word
 
 SUMMARY_PROMPT = """\
@@ -66,8 +66,6 @@ class SummaryRequest(Struct, frozen=True):
     """View that is sent instead of the transcript, if the summariser can read the conversation itself."""
     closing: str = ""
     """Rules that are sent after the `shown` view."""
-    values: tuple[str, ...] = ()
-    """Exact values of the chunk. Steno records the share of them that the answer repeats."""
     stands_for: int = 0
     """Tokens that the chunk will replace."""
     room: int = 0
@@ -163,7 +161,7 @@ def said_in(message: Message, longest_text: int | None) -> str:
             lines.append(f"[result {owner + 1} of {len(message.answers)}]")
         shown = owner
         lines.append(_cut(text, longest_text))
-    lines += [f"[{_describe(media)}, not shown]" for media in message.media]
+    lines += [f"[{word(media.kind)} of {media.size} characters, not shown]" for media in message.media]
     calls = (*message.calls, *message.settled)
     lines += [f"[calls {word(call.name)} with {_cut(call.arguments, longest_text)}]" for call in calls]
     return "\n".join(lines)
@@ -226,7 +224,3 @@ def speaker(message: Message, tool: str) -> str:
         return f"tool {word(tool)}".strip()
     role = f"other {word(message.role)}" if message.kind is Kind.OTHER else message.role
     return f"{role} {word(message.name)}".strip()
-
-
-def _describe(media: Media) -> str:
-    return f"{word(media.kind)} of {media.size} characters"

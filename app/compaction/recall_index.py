@@ -29,6 +29,7 @@ import snowballstemmer
 from msgspec import Struct
 
 from app.conversation.messages import History, Kind, Message
+from app.conversation.wordings import read_wordings
 
 LONGEST_PASSAGE = 480
 """Maximum characters of a passage: a few sentences, or a dozen lines of code."""
@@ -72,25 +73,9 @@ _UNSPACED = re.compile(
     "\uff66-\uff9d\U00020000-\U0003ffff]+)"
 )
 """Scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
-_COMMONEST = {
-    "english": "the and to of is that it for you with this have what are was not can but please how my your be from",
-    "german": "der die und das ist nicht ich es mit sie ein den von auf zu für eine bitte wie wir auch dem kann im",
-    "french": "le la les de des et est une pour que pas je vous dans sur ce qui avec il au du en nous sont cette",
-    "spanish": "el la de que los y en un una es por con para no se las del lo como más pero su al mi está",
-    "portuguese": "o que de não é uma um para com os se da do em por mais como as dos na eu você isso está no",
-    "italian": "il di che è la un per non una con sono gli del della si come ma le anche mi alla questo nel ho",
-    "dutch": "de het een en van is dat niet ik met voor op zijn te aan er maar om je die ook heb naar bij",
-    "swedish": "och att det är en som jag inte på för med den har till ett av om vi kan du var men så från",
-    "danish": "og at det er en som jeg ikke på for med den har til et af om vi kan du var men så fra de",
-    "norwegian": "og at det er en som jeg ikke på for med den har til et av om vi kan du var men så fra de",
-    "finnish": "ja on ei se että hän oli mutta kun tai joka minä sinä niin kuin ovat myös voi olla tämä mitä",
-    "polish": "i w nie się na jest że do z jak co ale czy po tak od dla jego są być proszę mi tego przez",
-    "turkish": "bir ve bu için de da ne ile çok ben sen mi var daha gibi ama olarak ki o değil kadar nas\u0131l",
-    "hungarian": "a az és nem hogy egy is van ez de csak meg mi ha már volt én azt vagy mint kell lesz hogyan",
-    "romanian": "și de la în nu o un este pe să cu că care mai pentru din ce sunt dar am fi le cum se",
-}
 _SCRIPTS = (("russian", "\u0400", "\u04ff"), ("greek", "\u0370", "\u03ff"), ("arabic", "\u0600", "\u06ff"))
-_COMMON_WORDS = {language: frozenset(words.split()) for language, words in _COMMONEST.items()}
+_WORDINGS = read_wordings(__package__, "recall_index.toml")
+_COMMON_WORDS = {language: frozenset(words.split()) for language, words in _WORDINGS.items()}
 
 
 def language_of(texts: Iterable[str]) -> str:

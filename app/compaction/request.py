@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget, Window, least_counted, output_cap
+from app.compaction.budget import REMEMBERED_SHARE, Budget, Window, background_threshold, output_cap
 from app.compaction.decision import THINKING_OFF, UNTOUCHED, Decision, capped, floor_exceeded
 from app.compaction.planning_state import Policy
 from app.compaction.recall import quotation_for_last
@@ -55,7 +55,7 @@ class Measure(Struct, frozen=True, dict=True):
     @lazy
     def least_counted(self) -> int:
         """Return the largest history, in tokens, whose requests need no exact count, because no summary is due soon."""
-        return least_counted(self.budget)
+        return int(REMEMBERED_SHARE * background_threshold(self.budget))
 
     @lazy
     def decided(self) -> DecisionRecord:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -71,23 +70,16 @@ class Route:
     """Model that may summarise, with everything that a call needs."""
 
     model: str
-    upstream: Upstream
+    provider: Provider
     dialect: SummaryDialect
     headers: Headers
     """Headers of the call, without a key that the upstream adds itself."""
-    name: str = ""
-    """Name of the upstream in the settings."""
-    host: str = ""
     window: int = 0
     """Tokens of the model's window; 0 if unknown."""
     is_own: bool = False
     """True if the route has the provider and the format of the conversation."""
     continues: bool = True
     """True if the route has the conversation's format, so that a call may send the conversation itself."""
-    missing: Callable[[], None] = lambda: None
-    """Called if the provider does not have the format's path."""
-    alternates: Callable[[], None] = lambda: None
-    """Called if the provider refuses two consecutive messages of one role."""
     target: bytes = field(default=b"", repr=False)
     """Path and query, which may hold the client's keys and are never logged. Empty for the format's path."""
 
@@ -246,7 +238,7 @@ class Summariser:
         for route in routes:
             lessons = 1 + len({*route.dialect.spec.summary.optional, *self._parameters})
             shown = prefix if route.continues else None
-            key = route.upstream, route.dialect.spec.path, route.model
+            key = route.provider.upstream, route.dialect.spec.path, route.model
             call = _Call(route, request, shown, deadline, tenant, key, lessons)
             if self._left(call) <= 0:
                 return failure or Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
@@ -262,7 +254,7 @@ class Summariser:
                 if isinstance(reply, SummaryAnswer):
                     self._answered.keep(tenant, None)
                     self._works(call)
-                    return replace(reply, model=route.model, upstream=route.name, format=dialect.spec.name)
+                    return replace(reply, model=route.model, upstream=route.provider.name, format=dialect.spec.name)
                 if (pause := self._retry_pause(call, reply, manners, options)) is None:
                     break
                 await asyncio.sleep(pause)
@@ -288,7 +280,7 @@ class Summariser:
             # The provider refused the conversation itself: send a transcript.
             log.info("the summariser is quoted what it does not continue", model=route.model, reason=setback.shape)
             if demands_alternation(setback.shape):
-                route.alternates()
+                route.provider.learn_alternation(route.dialect.spec.name, route.model, call.tenant)
             call.prefix = None
             return 0.0
         if call.lessons and (taught := route.dialect.taught(manners, setback.refusal, options)):
@@ -301,7 +293,7 @@ class Summariser:
                 log.warning(
                     "the provider refused a member of summary.parameters: it is left out",
                     model=route.model,
-                    upstream=route.name,
+                    upstream=route.provider.name,
                     parameter=next(iter(given_up)),
                 )
             return 0.0
@@ -319,7 +311,7 @@ class Summariser:
         if (times := self._throttle.count((call.key, call.tenant))) is not None:
             log.warning(
                 "summariser fails",
-                upstream=call.route.name,
+                upstream=call.route.provider.name,
                 model=call.route.model,
                 reason=joined(why),
                 remedy=hint_for(why),
@@ -332,7 +324,7 @@ class Summariser:
         if (ended := self._throttle.end((call.key, call.tenant))) is not None:
             log.info(
                 "summariser works again",
-                upstream=call.route.name,
+                upstream=call.route.provider.name,
                 model=call.route.model,
                 times=ended[0],
                 seconds=ended[1],
@@ -345,7 +337,7 @@ class Summariser:
             return await self._send(call, body, headers)
         span = self._tracer.begins(call.route.dialect.spec.path, headers)
         try:
-            span.names(call.route.model, call.route.host)
+            span.names(call.route.model, call.route.provider.host)
             span.says("steno.summary_call", value=True)
             reply = await self._send(call, body, span.parent_of(headers))
             if isinstance(reply, SummaryAnswer):
@@ -365,12 +357,12 @@ class Summariser:
         pressed = prefix is not None and prefix.tokens >= PRESSURE * route.window
         reader = dialect.reader()
         try:
-            async with route.upstream.call(target, body, headers, seconds) as answering:
+            async with route.provider.upstream.call(target, body, headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_into(refusal, answering, LONGEST_REFUSAL)
                     if says_no_such_path(answering.status, bytes(refusal)):
-                        route.missing()
+                        route.provider.lacks(dialect.spec.name, call.tenant)
                     return _refused(answering, bytes(refusal), pressed=pressed)
                 async for chunk in answering:
                     reader.feed(chunk)
@@ -518,22 +510,17 @@ class SummaryRouting:
 
     def _route(self, request: ChatRequest, model: str, provider: Provider, headers: list[tuple[bytes, bytes]]) -> Route:
         format_, is_own = provider.format_for(request.format, request.tenant), provider is request.provider
-        shown = (
-            headers if is_own else for_other_providers(headers)
-        )  # Only the conversation's own provider gets the client's key.
+        # Only the conversation's own provider gets the client's key.
+        shown = headers if is_own else for_other_providers(headers)
         asked, _, query = request.target.partition(b"?") if is_own else (b"", b"", b"")
         return Route(
             model,
-            provider.upstream,
+            provider,
             format_.summaries,
             with_missing(shown, format_.summaries.spec.summary.headers),
-            provider.name,
-            provider.host,
             provider.windows.window_of(model, request.tenant).context,
             is_own=is_own and format_ is request.format,
             continues=format_ is request.format,
-            missing=partial(provider.lacks, format_.name, request.tenant),
-            alternates=partial(provider.learn_alternation, format_.name, model, request.tenant),
             target=format_.summaries.target(model, asked, keys_alone(query)),
         )
 

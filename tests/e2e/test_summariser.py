@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ async def ask(*servers: Any, seconds: float, deadline: float) -> SummaryAnswer |
     """One call may take so many seconds, and all of them until the deadline; there is one route for each server."""
     upstreams = [Upstream(f"{server.url}/v1", 5.0, 30.0, 5.0, new_instance()) for server in servers]
     request = summary_request(SUMMARY_PROMPT, TRANSCRIPT, 300, 300)
-    routes = [Route("gpt-4o", each, CHAT_COMPLETIONS.summaries, HEADERS, "one") for each in upstreams]
+    providers: Any = [SimpleNamespace(upstream=each, name="one", host="one.example") for each in upstreams]
+    routes = [Route("gpt-4o", each, CHAT_COMPLETIONS.summaries, HEADERS) for each in providers]
     try:
         return await Summariser(seconds, {}).ask(request, routes, None, monotonic() + deadline, "a tenant")
     finally:

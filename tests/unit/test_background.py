@@ -107,7 +107,7 @@ def test_there_are_so_many_at_once_for_a_tenant_and_for_all() -> None:
 LIMIT = 10_000
 SENT, MISSED = Decision(None), Decision(None, why=because(Code.SUMMARY_IN_BACKGROUND))
 NOTHING: Any = None
-WRITING: Any = SimpleNamespace(routes=lambda _: [SimpleNamespace(name="upstream", model="m")])
+WRITING: Any = SimpleNamespace(routes=lambda _: [SimpleNamespace(provider=SimpleNamespace(name="upstream"), model="m")])
 
 
 def room() -> BackgroundRoom:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from time import monotonic
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,11 +25,15 @@ FIRST = {"model", "messages", "max_tokens", "stream", "stream_options"}
 FIRST_OF_REASONING = FIRST - {"max_tokens"} | {"max_completion_tokens", "reasoning_effort"}
 
 
+def route(upstream: Upstream, model: str) -> Route:
+    provider: Any = SimpleNamespace(upstream=upstream, name="one", host="one.example")
+    return Route(model, provider, CHAT_COMPLETIONS.summaries, [])
+
+
 async def ask_once(upstream: Upstream, model: str = "m", tracer: Tracer | None = None) -> SummaryAnswer | Failure:
     request = summary_request("Do.", "said", 300, 300)
-    return await Summariser(5.0, {}, tracer=tracer).ask(
-        request, [Route(model, upstream, CHAT_COMPLETIONS.summaries, [])], None, monotonic() + 10.0, "t"
-    )
+    summariser = Summariser(5.0, {}, tracer=tracer)
+    return await summariser.ask(request, [route(upstream, model)], None, monotonic() + 10.0, "t")
 
 
 def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:
@@ -123,9 +128,7 @@ def ask(clock: Clock, upstream: Provider) -> Any:
 
     async def ask_one(tenant: str, said: str = "hello") -> SummaryAnswer | Failure:
         request = summary_request("Do.", said, 300, 300)
-        return await summariser.ask(
-            request, [Route("m", upstream, CHAT_COMPLETIONS.summaries, [])], None, clock() + 10.0, tenant
-        )
+        return await summariser.ask(request, [route(upstream, "m")], None, clock() + 10.0, tenant)
 
     return ask_one
 
