@@ -12,7 +12,6 @@ Some servers have more details at other paths. Steno asks only servers that it r
 - Ollama, `/api/ps`: the window that a model is loaded with. For a model that is not loaded: the window of its last
   load, `num_ctx` of its Modelfile (`/api/show`), or Ollama's smallest default. Ollama cuts longer prompts without an
   error, so too small a window is better than too large a window. Models on a remote host have their trained window.
-- TabbyAPI, `/v1/model`: the window of the loaded model, which answers requests for every name.
 - LiteLLM, `/v1/model/info`: the windows of the deployments behind each name.
 - Gemini, `/v1beta/models`: the windows; `/v1beta/openai` lists only names.
 """
@@ -20,9 +19,8 @@ Some servers have more details at other paths. Steno asks only servers that it r
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,7 +32,8 @@ from msgspec.structs import replace
 
 from app.compaction.budget import Window
 from app.errors import StenoError, UpstreamTimedOut
-from app.formats.raw_json import holds_more_values
+from app.formats.raw_json import holds_more_values, object_of
+from app.formats.refusals import decoded_body
 from app.http.credentials import CREDENTIALS
 from app.http.headers import with_missing
 from app.http.upstream import Headers, Upstream
@@ -65,8 +64,6 @@ MOST_VALUES = 200_000
 """An answer with more values is not decoded. The longest lists have a quarter of this number."""
 MOST_SHOWN = 64
 """Most models of an Ollama server that Steno asks about, one by one, in a listing."""
-LONGEST_NUMBER = 20
-"""Integers with this many digits or more are ignored. Python raises an error above 4,300 digits."""
 LEAST_CONTEXT = 256
 """Smaller numbers of tokens are not read as windows, because chat models have larger windows."""
 OLLAMA_DEFAULT = 4_096
@@ -257,16 +254,21 @@ class ListingReader:
         headers = with_missing(list(headers), self._default_headers)
         headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
         status, content = await self._ask("/v1/models", headers)
-        if _object(content).get("has_more") is True:  # Anthropic's list comes in pages of 20.
+        if object_of(content).get("has_more") is True:  # Anthropic's list comes in pages of 20.
             status, content = await self._ask(f"/v1/models?limit={PAGE}", headers)
-        if status != 200 or content is None:
+        if status != 200 or not isinstance(content, dict | list):
             raise ListingRefused(status)
-        if isinstance(_object(content).get("models"), list) and "data" not in _object(content):
+        if isinstance(object_of(content).get("models"), list) and "data" not in object_of(content):
             return await self._gemini(ModelListing({}, {}), headers, f"/v1beta/models?pageSize={PAGE}")
         entries = {name: entry for entry in _entries(content, "data") if (name := _name(entry, "id"))}
-        windows = _windows(entries)
+        own = {name: announced(entry) for name, entry in entries.items()}
+        # An adapter that vLLM serves on a model (`parent`) has the model's window.
+        windows = {name: own[name] or own.get(_name(entry, "parent") or "") for name, entry in entries.items()}
+        # Clients may omit Ollama's `:latest` and Gemini's `models/`.
+        aliases = {name.lower().removesuffix(":latest").removeprefix("models/"): name for name in windows}
+        aliases |= {name.lower(): name for name in windows}
         owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
-        listing = ModelListing(windows, _aliases(windows), simulated=owners == {"simulator"})
+        listing = ModelListing(windows, aliases, simulated=owners == {"simulator"})
         try:
             if "llamacpp" in owners:
                 return await self._llama_cpp(listing, headers)
@@ -274,8 +276,6 @@ class ListingReader:
                 return await self._lm_studio(listing, headers)
             if "library" in owners:
                 return await self._ollama(listing, headers)
-            if "tabbyAPI" in owners:
-                return await self._tabby(listing, headers)
             if any(entry.get("created") == LITELLM_CREATED for entry in entries.values()):
                 return await self._litellm(listing, headers)
             if "google" in owners and self._path.endswith("/openai"):
@@ -290,13 +290,9 @@ class ListingReader:
             return listing  # The server is a router in front of several servers.
         [(name, window)] = listing.models.items()
         if window is None:
-            props = _object(await self._read(self._root + "/props", headers))
-            window = _window(_number(_object(props.get("default_generation_settings")), ("n_ctx",)))
+            props = object_of(await self._read(self._root + "/props", headers))
+            window = _window(_number(object_of(props.get("default_generation_settings")), ("n_ctx",)))
         return replace(listing, models={name: window}, any_name=window)
-
-    async def _tabby(self, listing: ModelListing, headers: Headers) -> ModelListing:
-        loaded = _object(await self._read(self._root + "/v1/model", headers))
-        return replace(listing, any_name=announced(loaded), changes=True)
 
     async def _litellm(self, listing: ModelListing, headers: Headers) -> ModelListing:
         """Use the smallest window of a name's deployments, because any of them may answer."""
@@ -337,27 +333,27 @@ class ListingReader:
         unseen = [name for name in listing.models if name not in loaded and name not in seen]
         for name in unseen[:MOST_SHOWN]:
             question = msgspec.json.encode({"model": name})
-            seen[name] = _ollama_window(_object(await self._read(self._root + "/api/show", headers, question)))
+            seen[name] = _ollama_window(object_of(await self._read(self._root + "/api/show", headers, question)))
         was_loaded = "not loaded; as it was when last seen"
         self._seen = seen | {name: replace(window, note=was_loaded) for name, window in loaded.items()}
         return replace(listing, models=dict(listing.models) | seen | loaded, changes=True)
 
     async def _read(self, target: str, headers: Headers, body: bytes = b"") -> object:
-        """Return the decoded answer; None if its status is not 200 or it is not JSON."""
+        """Return the decoded answer; None if its status is not 200."""
         status, content = await self._ask(target, headers, body)
         return content if status == 200 else None
 
     async def _ask(self, target: str, headers: Headers, body: bytes = b"") -> tuple[int, object]:
         answer = await self._upstream.ask(target.encode(), headers, ASK_SECONDS, body)
-        return answer.status, _decoded(answer.body)
+        return answer.status, None if holds_more_values(answer.body, MOST_VALUES) else decoded_body(answer.body)
 
 
 def announced(entry: Entry) -> Window | None:
     """Return the window in an entry of /v1/models, the smallest if it has several."""
-    limits = _object(_object(entry.get("capabilities")).get("limits"))
-    objects = (entry, *(_object(entry.get(name)) for name in HOLDERS), limits)
+    limits = object_of(object_of(entry.get("capabilities")).get("limits"))
+    objects = (entry, *(object_of(entry.get(name)) for name in HOLDERS), limits)
     contexts = [number for each in objects if (number := _number(each, CONTEXT_NAMES))]
-    if (slot := _number(_object(entry.get("meta")), ("n_ctx",))) is not None:
+    if (slot := _number(object_of(entry.get("meta")), ("n_ctx",))) is not None:
         contexts.append(slot)
     most_input = next((number for each in objects if (number := _number(each, INPUT_NAMES))), None)
     most_output = next((number for each in objects if (number := _number(each, OUTPUT_NAMES, least=1))), None)
@@ -374,23 +370,8 @@ def announced(entry: Entry) -> Window | None:
     )
 
 
-def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
-    """Return the windows by name. An adapter that vLLM serves on a model (`parent`) has the model's window."""
-    windows = {name: announced(entry) for name, entry in entries.items()}
-    return {name: window or windows.get(_name(entries[name], "parent") or "") for name, window in windows.items()}
-
-
-def _aliases(names: Iterable[str]) -> dict[str, str]:
-    """Map the names without Ollama's `:latest` and Gemini's `models/`, which clients may omit, to the full names."""
-    return {
-        spelled: name
-        for name in names
-        for spelled in (name.lower(), name.lower().removesuffix(":latest").removeprefix("models/"))
-    }
-
-
 def _ollama_window(shown: Entry) -> Window:
-    parameters, info = shown.get("parameters"), _object(shown.get("model_info"))
+    parameters, info = shown.get("parameters"), object_of(shown.get("model_info"))
     trained = _number(info, [name for name in info if name.endswith(".context_length")])
     given = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
     if given and (context := _plausible(given[1])) is not None:
@@ -408,21 +389,6 @@ def _entries(content: object, member: str) -> list[dict[str, Any]]:
     """Return the objects of the list, at most `MOST_ENTRIES`. Together's list has no object around it."""
     listed = content.get(member) if isinstance(content, dict) else content
     return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-def _object(content: object) -> dict[str, Any]:
-    return content if isinstance(content, dict) else {}
-
-
-def _decoded(body: bytes) -> object:
-    """Decode JSON; return None if it is invalid or too long. Replace invalid UTF-8 and too long numbers."""
-    if holds_more_values(body, MOST_VALUES):
-        return None
-    try:
-        text = body.decode("utf-8", "replace")
-        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONGEST_NUMBER else None)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _name(entry: Entry, member: str) -> str | None:

@@ -43,15 +43,8 @@ _TUNED = re.compile(r"ft:(?P<base>[^:]+)(?::.*)?", re.IGNORECASE)
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Prefixes for region and vendor on Bedrock: `us.anthropic.claude-...`."""
 
-
-class BundledModel(NamedTuple):
-    """A model's numbers, in tokens."""
-
-    context: int
-    """Maximum of prompt and completion together."""
-    max_input: int | None
-    """Maximum of the prompt, if it is less than the context."""
-    max_output: int | None
+BundledWindow = tuple[int, int | None, int | None]
+"""Most tokens of prompt and completion together, of the prompt, if that is less, and of the completion."""
 
 
 class ListedPrice(NamedTuple):
@@ -68,7 +61,7 @@ class ListedPrice(NamedTuple):
 
 
 class ListedModel(Struct, frozen=True):
-    window: BundledModel | None = None
+    window: BundledWindow | None = None
     price: tuple[ListedPrice, ...] = ()
     search: float | None = None
     """US dollars per million web searches."""
@@ -100,7 +93,7 @@ def _table() -> _Table:
 
 
 @cache
-def bundled() -> Mapping[str, BundledModel]:
+def bundled() -> Mapping[str, BundledWindow]:
     return {name: model.window for name, model in _table().models.items() if model.window is not None}
 
 

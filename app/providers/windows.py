@@ -249,9 +249,8 @@ def bundled_window(model: str) -> Window | None:
     found = look_up(model, bundled())
     if found is None:
         return None
-    name, numbers = found
-    note = None if name == model else f"taken for {name}"
-    return Window(numbers.context, "bundled", numbers.max_input, numbers.max_output, note)
+    name, (context, max_input, max_output) = found
+    return Window(context, "bundled", max_input, max_output, None if name == model else f"taken for {name}")
 
 
 def complete(announced: Window, known: Window | None) -> Window:

@@ -82,7 +82,7 @@ class UpstreamSettings(Section):
     discover_windows: bool = True
     """Ask the provider for its models and their windows, at the start and every hour.
 
-    Steno asks LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama on their own paths. For a model that Ollama
+    Steno asks LiteLLM, Gemini, LM Studio, llama.cpp and Ollama on their own paths. For a model that Ollama
     has not loaded, Steno assumes 4,096 tokens: if you use `OLLAMA_CONTEXT_LENGTH`, set the window under `models`.
     """
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)

@@ -7,7 +7,6 @@ from msgspec.structs import astuple
 
 from app.main import tariffs_of
 from app.providers.registry import (
-    BundledModel,
     ListedModel,
     ListedPrice,
     bundled,
@@ -23,19 +22,19 @@ from app.tokens.usage import Price, Tariff
 from tests.unit.conversations import sure
 
 MODELS = {
-    "gpt-4": BundledModel(8_192, None, None),
-    "gpt-4o": BundledModel(128_000, None, 16_384),
-    "vendor/x-1": BundledModel(9, None, None),
+    "gpt-4": (8_192, None, None),
+    "gpt-4o": (128_000, None, 16_384),
+    "vendor/x-1": (9, None, None),
 }
 
 
 def test_every_entry_is_plausible() -> None:
     assert len(bundled()) > 300
-    for name, model in bundled().items():
+    for name, (context, max_input, max_output) in bundled().items():
         assert name == name.lower().strip()
-        assert 1_024 <= model.context <= 20_000_000, name
-        assert model.max_input is None or 0 < model.max_input < model.context, name
-        assert model.max_output is None or 0 < model.max_output < model.context, name
+        assert 1_024 <= context <= 20_000_000, name
+        assert max_input is None or 0 < max_input < context, name
+        assert max_output is None or 0 < max_output < context, name
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_every_entry_is_plausible() -> None:
 )
 def test_well_known_models_are_known(model: str, context: int, max_input: int | None, max_output: int | None) -> None:
     found = sure(look_up(model, bundled()))
-    assert found[1] == BundledModel(context, max_input, max_output)
+    assert found[1] == (context, max_input, max_output)
 
 
 @pytest.mark.parametrize(

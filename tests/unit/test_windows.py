@@ -391,12 +391,7 @@ async def test_a_refusal_says_whether_a_key_would_help(status: int, wants_key: b
     [
         b'{"id": "odd", "owned_by": ["x"]}',
         b'{"id": "odd", "parent": [1]}',
-        b'{"id": "odd", "context_length": %s}' % (b"9" * 5_000),
         b'{"id": "odd", "context_length": "%s"}' % (b"9" * 5_000),
-        b'{"id": "odd", "context_length": 1e999}',
-        b'{"id": "odd", "context_length": NaN}',
-        b'{"id": "odd\\ud800"}',
-        b'{"id": "odd\xff"}',
         b'{"id": ["odd"]}',
         b'{"id": ""}',
         b'{"id": "%s", "context_length": 8192}' % (b"x" * 301),
