@@ -252,7 +252,7 @@ class RequestCompactor:
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
         """Return the due mask or None, and True if a mask is due but costs more than it saves."""
         boundary = await self._compute(lambda: due_mask(state))
-        if boundary is None or self.request.policy.cost_gate is None:
+        if boundary is None or not self.request.policy.cost_gate:
             return boundary, False
         rates = self.compactor.prices(self.request).rates
         costs_too_much = await self._compute(lambda: mask_costs_too_much(state, boundary, rates))
@@ -290,7 +290,7 @@ class RequestCompactor:
         """Return the due compaction or None, and whether it costs too much. The cost is ignored after the request's
         first finished compaction."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
-        if state.policy.cost_gate is not None and not self.finished:
+        if state.policy.cost_gate and not self.finished:
             prices = self.compactor.prices(self.request, options.model)
 
         def plan() -> tuple[Plan | None, bool]:

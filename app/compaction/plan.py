@@ -499,18 +499,22 @@ class Prices(Struct, frozen=True):
 
 def plan_costs_too_much(state: PlanningState, plan: Plan, options: SummaryOptions, prices: Prices) -> bool:
     """Return whether a compaction is too expensive now; False for a compaction that only folds, which costs little."""
-    gate, rates, price, most = state.policy.cost_gate, prices.rates, prices.summariser, state.budget.cost_gate_limit
-    if gate is None or rates is None or price is None or not plan.spans or state.widest_view.tokens > most:
+    rates, price = prices.rates, prices.summariser
+    if rates is None or price is None or not plan.spans or not _is_gated(state):
         return False
     calls = calls_of_plan(state.conversation, plan, state.budget, options, price, rates if prices.reads_warm else None)
-    return not is_worth(change_of_plan(state, plan, options), rates, gate, calls)
+    return not is_worth(change_of_plan(state, plan, options), rates, calls)
 
 
 def mask_costs_too_much(state: PlanningState, boundary: MaskBoundary, rates: Rates | None) -> bool:
-    gate, masking = state.policy.cost_gate, state.masking
-    if gate is None or masking is None or rates is None or state.widest_view.tokens > state.budget.cost_gate_limit:
+    masking = state.masking
+    if masking is None or rates is None or not _is_gated(state):
         return False
-    return not is_worth(change_of_mask(state, masking, boundary), rates, gate)
+    return not is_worth(change_of_mask(state, masking, boundary), rates)
+
+
+def _is_gated(state: PlanningState) -> bool:
+    return state.policy.cost_gate and state.widest_view.tokens <= state.budget.cost_gate_limit
 
 
 def _change(state: PlanningState, freed: int, rewritten: int) -> Change:

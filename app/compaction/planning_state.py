@@ -45,7 +45,6 @@ from app.conversation.client_context import ClientContext
 from app.conversation.lazy import lazy
 from app.conversation.messages import Kind, Transcript
 from app.tokens.estimate import Cost
-from app.tokens.usage import CostGate
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
 """`additive`: a summary for each range of messages. `full`: one summary of the whole history. `checkpoint`, `rolling`:
@@ -68,7 +67,7 @@ class Policy(Struct, frozen=True):
     stub: bool = True
     """Whether a note replaces omitted messages."""
     emergency: bool = True
-    cost_gate: CostGate | None = field(default_factory=CostGate)
+    cost_gate: bool = True
     user_words: bool = True
     """Whether Steno quotes the user's words when it summarises or omits user messages."""
     folds_in: bool = True

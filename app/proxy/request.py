@@ -219,7 +219,7 @@ async def parse_request(
         budget=budget,
         model=wire.model,
         series=series,
-        count=prompt.count,
+        count=prompt.way.count,
         cost=prompt.cost,
         may_compact=rules.compaction.enabled and wants_compaction,
         recalls=wants_recall,
@@ -258,7 +258,7 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
 
 async def count_messages(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
     """Count the tokens of uncounted messages. Count long text in a worker thread."""
-    if prompt.uncounted > INLINE_BYTES or not prompt.count.is_ready:
+    if prompt.uncounted > INLINE_BYTES:
         await services.work.do(tenant, conversation.count)
     else:
         conversation.count()
@@ -272,7 +272,7 @@ def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[No
     conversation, prompt = request.conversation, request.prompt
     if not (uncounted := prompt.uncounted):
         return None
-    if uncounted > INLINE_BYTES or not prompt.count.is_ready:
+    if uncounted > INLINE_BYTES:
         return asyncio.ensure_future(count_messages(services, request.tenant, conversation, prompt))
     asyncio.get_running_loop().call_soon(conversation.count)
     return None

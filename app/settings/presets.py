@@ -87,7 +87,7 @@ _NO_MASKS = {"enabled": False}
 _AT_THE_LIMIT = {"token_ratio": None, "tokens": 0}
 _AS_ITS_MODEL = {"background": {"enabled": False}, "recall": {"max_ratio": 0.0}}
 """Settings of presets that imitate another system: no background summaries, and no recall."""
-_UNGATED = {"cost_gate": None, "user_words": False}
+_UNGATED = {"cost_gate": False, "user_words": False}
 _NO_FLOOR = {"floor_tokens": 0}
 _SESSION_PRUNING = {**_AS_ITS_MODEL, "trigger": _AT_THE_LIMIT, "mask": _NO_MASKS}
 _NOTHING_MECHANICAL = {**_UNGATED, "strategy": "none", "fit": False, "emergency": False, "prune": False}

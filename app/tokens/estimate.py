@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from app.conversation.messages import History, Kind, Message, ToolCall, own_message, tool_name, unit_starts
+from app.conversation.messages import Kind, Message, ToolCall, own_message, tool_name
 from app.tokens.rules import CountingRules, media_tokens
 
 Count = Callable[[str], int]
@@ -86,15 +85,6 @@ class Costs(Struct, frozen=True):
     """Tokens of the last user message without its tool results; None if it has no tool results."""
 
 
-def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    messages = History(messages)
-    holds_calls = any(message.calls for message in messages)
-    tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
-    tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
-    tokens += sum(turn_reasoning_tokens(message, rules, count) for message in messages[latest_turn(messages) :])
-    return tokens + _messages_tokens(messages, rules, count)
-
-
 def latest_turn(messages: Sequence[Message]) -> int:
     """Return the index after the last user message. Some providers drop the reasoning before it."""
     user = (Kind.USER, Kind.CLIENT)  # Providers do not distinguish these.
@@ -119,9 +109,9 @@ def reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> in
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
 
-def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
-    """Return an upper bound of the messages' tokens, because a token has at least one byte."""
-    return _messages_tokens(messages, rules, utf8_length)
+def byte_bound(unit: Sequence[Message], rules: CountingRules) -> int:
+    """Return an upper bound of a unit's tokens, because a token has at least one byte."""
+    return sum(unit_tokens(unit, rules, utf8_length))
 
 
 def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | None:
@@ -129,7 +119,7 @@ def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | N
     media = [media for message in messages for media in message.media]
     if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
         return None
-    return sum(media_tokens(one, rules.pictures, rules.picture_scale) for one in media)
+    return sum(media_tokens(one, rules, len) for one in media)
 
 
 def utf8_length(text: str) -> int:
@@ -261,13 +251,6 @@ def _written(value: Any, depth: int, names: bool = False) -> Any:
     }
 
 
-def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: Count) -> int:
-    if len(messages) == 1:
-        return sum(unit_tokens(messages, rules, count))
-    starts = (*unit_starts(messages), len(messages))
-    return sum(sum(unit_tokens(messages[start:stop], rules, count)) for start, stop in pairwise(starts))
-
-
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
     """`called`: name of the function if the message is its result."""
     thinks = message.thoughts or message.encrypted
@@ -294,8 +277,7 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
 
 
 def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    rest = rules.pictures, rules.picture_scale, rules.files, count
-    return sum(media_tokens(media, *rest) for media in message.media)
+    return sum(media_tokens(media, rules, count) for media in message.media)
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:

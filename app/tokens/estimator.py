@@ -43,7 +43,7 @@ DECLARED_REMEMBERED = 16
 """Maximum number of tool declarations whose digests are cached."""
 
 COSTLY = 1 << 20
-"""Assumed work, in bytes, to count tools or schemas, for which the instructions are counted twice."""
+"""Assumed work, in bytes, to load a table, or to count tools or schemas (which counts the instructions twice)."""
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
@@ -151,10 +151,6 @@ class Prompt(Struct, frozen=True):
     """Tokens of the declarations, and the additional tokens that they cause in each answer; None if unknown."""
 
     @property
-    def count(self) -> Counter:
-        return self.way.count
-
-    @property
     def bound(self) -> int | None:
         """Upper bound of the estimate, which counts new messages by their bytes.
 
@@ -173,9 +169,10 @@ class Prompt(Struct, frozen=True):
 
     @property
     def uncounted(self) -> int:
-        """Bytes that `costs` must count. Tools and schemas count as `COSTLY` bytes."""
+        """Bytes that `costs` must count. Tools and schemas, and a table to load first, count as `COSTLY` bytes."""
         size = COSTLY if self.beside is None and self.declared else 0
-        return size + sum([len(message.raw) for unit, _, known in self.units if known is None for message in unit])
+        size += sum([len(message.raw) for unit, _, known in self.units if known is None for message in unit])
+        return size + COSTLY if size and not self.way.count.is_ready else size
 
     def costs(self) -> Costs:
         beside = self.beside or self._count_declared()

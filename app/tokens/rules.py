@@ -101,28 +101,18 @@ class Pages(Struct, frozen=True):
         return self.file + media.pages * page + int(media.glyphs / GLYPHS_PER_TOKEN)
 
 
-TEXT_ALONE = Pages(0)
-"""Files that cost only the tokens of their text."""
-
-
-def media_tokens(
-    media: Media,
-    pictures: Tiles | Patches | Area,
-    scale: float = 1.0,
-    files: Pages = TEXT_ALONE,
-    count: Callable[[str], int] = len,
-) -> int:
-    """Return the tokens of one media part. `scale` is a factor for pictures; `count` counts the text of a file."""
+def media_tokens(media: Media, rules: CountingRules, count: Callable[[str], int]) -> int:
+    """Return the tokens of one media part. `count` counts the text of a file."""
     match media.kind:
         case "image":
             width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
-            return round(pictures.tokens(width, height, media.detail) * scale)
+            return round(rules.pictures.tokens(width, height, media.detail) * rules.picture_scale)
         case "audio":
             return int(media.seconds * AUDIO_TOKENS_PER_SECOND) + AUDIO_TOKENS
         case _ if media.text:
-            return files.file + count(media.text)
+            return rules.files.file + count(media.text)
         case _:
-            return files.tokens(media) if media.pages else files.unknown
+            return rules.files.tokens(media) if media.pages else rules.files.unknown
 
 
 def _squares(width: int, height: int, side: int) -> int:

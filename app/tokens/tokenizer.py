@@ -50,7 +50,6 @@ class Counter:
     def __init__(self, encoding: str, place: Path | None) -> None:
         """`place` is the folder with the verified table. If it is None, tokens are estimated by bytes."""
         self.encoding = encoding
-        self.heuristic = place is None
         self._place = place
         self._table: Encoding | None = None
 
@@ -109,20 +108,13 @@ class Tokenizer:
 
 
 def _places(folder: Path | None) -> Iterator[Path]:
-    """Yield folders that may contain tables, the operator's choice first. Packages are located but not imported."""
+    """Yield folders that may contain tables, the operator's choice first."""
     if folder is not None:
         yield folder
     for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
         if os.environ.get(variable):
             yield Path(os.environ[variable])
     yield Path(__file__).resolve().parents[2] / ".tables"
-    for package, inside in (
-        ("llama_index", "core/_static/tiktoken_cache"),
-        ("litellm", "litellm_core_utils/tokenizers"),
-    ):
-        spec = importlib.util.find_spec(package)
-        for root in spec.submodule_search_locations or () if spec else ():
-            yield Path(root) / inside
 
 
 def by_bytes(size: int) -> int:
@@ -162,7 +154,9 @@ def fetch(folder: Path) -> None:
                 content = (unpacked / INSIDE / name).read_bytes()
                 if _digest(content) != expected:
                     raise TablesUnavailable(f"{name} is not the table it should be")
-                _write(folder / name, content)
+                part = folder / f"{name}.{os.getpid()}.part"
+                part.write_bytes(content)
+                part.replace(folder / name)  # So no reader sees a partial table.
         except OSError as error:
             raise TablesUnavailable(f"{error.filename}: {error.strerror}") from error
 
@@ -187,13 +181,6 @@ def _installer() -> list[str]:
     if uv := os.environ.get("UV") or shutil.which("uv"):  # uv sets `UV` for its child processes.
         return [uv, "pip", "install", "--python", sys.executable]
     raise TablesUnavailable("neither pip nor uv is here to download the package that holds them")
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a temporary file, then rename it, so that no reader sees a partial table."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
 
 
 def _digest(content: bytes) -> str:

@@ -29,8 +29,6 @@ PriceSource = Literal["provider", "settings", "registry"]
 
 MOST_TOKENS = 100_000_000
 """More tokens than any window has. Steno ignores larger numbers."""
-MILLIONTHS = 1_000_000
-"""Number of tokens to which a price applies."""
 
 
 class Tokens(Struct, frozen=True):
@@ -157,7 +155,7 @@ def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None
     parts = ((tokens.cached, price.cached), (written, price.written), (hour, price.written_hour))
     prompt = _cost_of(tokens.prompt, price.prompt, *parts, (tokens.audio, price.audio))
     completion = _cost_of(tokens.completion, price.completion, (tokens.speech, price.speech))
-    return (prompt + completion + searches * (price.search or 0.0)) / MILLIONTHS
+    return (prompt + completion + searches * (price.search or 0.0)) / 1_000_000
 
 
 def _cost_of(tokens: int, rate: float, *parts: tuple[int | None, float | None]) -> float:
@@ -299,20 +297,8 @@ def _cached(
 # The cost gate: whether a change of the prompt saves more than it costs
 
 
-class CostGate(Struct, frozen=True):
-    """Gate that postpones changes which cost more than they save.
-
-    1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
-       once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
-    2. The conversation grew by `growth` tokens with each request. The expected number of further requests is
-       `freed / (2 * growth)`, at least `requests`. As in the ski rental problem, the total is at most twice the cost
-       of the best decision of someone who knows when the conversation ends.
-    3. Waiting for `n` requests costs `n * freed * cached` and avoids `n / requests` of the costs, so that the rule
-       needs no term for waiting.
-    """
-
-    requests: int = 10
-    """Minimum of the expected number of further requests, including the current one."""
+LEAST_REQUESTS = 10
+"""Minimum of the expected number of further requests, including the current one."""
 
 
 class Rates(Struct, frozen=True):
@@ -346,9 +332,18 @@ def rates_of(price: Price, *, warm: bool) -> Rates | None:
     return Rates(price.prompt if price.written is None else price.written, price.cached)
 
 
-def is_worth(change: Change, rates: Rates, gate: CostGate, calls: float = 0.0) -> bool:
+def is_worth(change: Change, rates: Rates, calls: float = 0.0) -> bool:
     """Return whether the change saves at least its cost. `calls` is the cost of its summary calls, in tokens times the
-    price per million tokens."""
-    requests = max(gate.requests, change.freed / (2 * max(1.0, change.growth)))
+    price per million tokens.
+
+    1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
+       once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
+    2. The conversation grew by `growth` tokens with each request. The expected number of further requests is
+       `freed / (2 * growth)`. As in the ski rental problem, the total is at most twice the cost of the best decision
+       of someone who knows when the conversation ends.
+    3. Waiting for `n` requests costs `n * freed * cached` and avoids `n / requests` of the costs, so that the rule
+       needs no term for waiting.
+    """
+    requests = max(LEAST_REQUESTS, change.freed / (2 * max(1.0, change.growth)))
     saves = requests * change.freed * rates.cached
     return saves >= calls + change.rewritten * (rates.uncached - rates.cached)

@@ -31,7 +31,6 @@ from app.formats.reader import MessageReader
 from app.formats.registry import FORMATS
 from app.formats.requests import WireRequest
 from app.tokens.calibration import claude_version, prior_for
-from app.tokens.estimate import estimate
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 
@@ -71,9 +70,10 @@ class Scorer:
     def count(self, body: dict[str, Any], model: str, host: str) -> tuple[WireRequest, Sequence[Message], int]:
         """The request, its messages and their estimate, without a prior. Raises `Unreadable`."""
         request = self._wire.read(msgspec.json.encode(body))
-        messages, rules = self._reader.read(request.raw_messages), self._wire.token_rules(model, host)
-        counter = self._estimator.counter(rules.encoding)
-        return request, messages, estimate(messages, request.declarations(), rules, counter)
+        messages, rules = self._reader.read(request.raw_messages), self._wire.token_rules
+        asked = model, messages, request.declared, request.declarations
+        costs = self._estimator.prompt(*asked, host, token_rules=rules).costs()
+        return request, messages, sum(costs.messages) + costs.fixed
 
     def score(self, row: dict[str, Any]) -> Scored | None:
         """A request's estimate beside its size; None for a request that Steno cannot read."""

@@ -26,7 +26,7 @@ from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.view import Pruned, View
 from app.conversation.reasons import Code, Reason, because
 from app.store import Lease, StoreUnavailable
-from app.tokens.usage import CostGate, Price, Rates
+from app.tokens.usage import Price, Rates
 from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, turns, words
 from tests.unit.worlds import AWAY, Then, World, asked
 
@@ -57,7 +57,7 @@ def tools(number: int = 3) -> Any:
     return conversation(*calls, QUESTION)
 
 
-MASKS = Policy(mask=MaskPolicy(), cost_gate=None)
+MASKS = Policy(mask=MaskPolicy(), cost_gate=False)
 
 
 # Without anything to do
@@ -99,7 +99,7 @@ def test_what_speaks_against_a_compaction_is_told_in_its_place(recent_attempts: 
 
 
 def test_a_pause_does_not_hold_where_nothing_else_would_do() -> None:
-    policy = Policy(mask=None, cost_gate=None, prune=False, fit=False, emergency=False)
+    policy = Policy(mask=None, cost_gate=False, prune=False, fit=False, emergency=False)
     world = World({"recent_attempts": RecentAttempts(paused=WHY)})
     assert world.decide(asked(FAR, policy=policy)).status == "summarized"
 
@@ -151,7 +151,7 @@ def test_without_that_it_waits(may_postpone: bool, replies: Any) -> None:
 # The price
 
 
-GATED = Policy(mask=None, cost_gate=CostGate())
+GATED = Policy(mask=None, cost_gate=True)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
 
 
 def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
-    policy = replace(MASKS, cost_gate=CostGate())
+    policy = replace(MASKS, cost_gate=True)
     limits = budget(cost_gate_limit=1_000, trigger=700)
     for prices, keeps in ((DEAR, False), (Prices(), True)):
         world = World({"prices": prices})

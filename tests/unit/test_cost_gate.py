@@ -9,7 +9,7 @@ from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
 from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan
 from app.compaction.planning_state import PlanningState
 from app.compaction.view import Conversation
-from app.tokens.usage import Change, CostGate, Price, Rates, is_worth, rates_of
+from app.tokens.usage import Change, Price, Rates, is_worth, rates_of
 from tests.unit.conversations import (
     SETTINGS,
     budget,
@@ -45,27 +45,25 @@ def planned() -> tuple[PlanningState, Plan]:
 
 LONG_AGO = 20 * 1_000 * 0.125
 """Costs of calls that 20 requests make up for."""
-WORTH: dict[str, tuple[Change, Rates, int, float, bool]] = {
+WORTH: dict[str, tuple[Change, Rates, float, bool]] = {
     # Freeing 1,000 tokens saves 10 x 1,000 x 0.125 = 1,250; reading 1,000 anew costs 1,000 x 1.125 = 1,125.
-    "what saves more than it costs": (Change(1_000, 1_000, FAST), WARM, 10, 0.0, True),
-    "with calls that cost the difference": (Change(1_000, 1_000, FAST), WARM, 10, 125.0, True),
-    "not with dearer ones": (Change(1_000, 1_000, FAST), WARM, 10, 126.0, False),
-    "not over too few requests": (Change(1_000, 2_000, FAST), WARM, 17, 0.0, False),
-    "over more requests": (Change(1_000, 2_000, FAST), WARM, 18, 0.0, True),
+    "what saves more than it costs": (Change(1_000, 1_000, FAST), WARM, 0.0, True),
+    "with calls that cost the difference": (Change(1_000, 1_000, FAST), WARM, 125.0, True),
+    "not with dearer ones": (Change(1_000, 1_000, FAST), WARM, 126.0, False),
+    "not over too few requests": (Change(1_000, 1_112, FAST), WARM, 0.0, False),
     # By 25 tokens with each: 1,000 have grown back after 40, in the mean of which half are there.
-    "over more requests where a conversation grows slowly": (Change(1_000, 0, 25), WARM, 10, LONG_AGO, True),
-    "not where it grows faster": (Change(1_000, 0, 26), WARM, 10, LONG_AGO, False),
-    "unless more requests are counted on": (Change(1_000, 0, 26), WARM, 20, LONG_AGO, True),
-    "what does not grow as if it grew by a token": (Change(1_000, 0, 0.0), WARM, 10, 500 * 125.0, True),
-    "and no longer than that": (Change(1_000, 0, 0.0), WARM, 10, 501 * 125.0, False),
-    "anything that is read anew in any case": (Change(1, 1_000_000, FAST), COLD, 1, 0.0, True),
-    "but not for dear calls": (Change(1_000, 0, FAST), COLD, 1, 1_251.0, False),
+    "over more requests where a conversation grows slowly": (Change(1_000, 0, 25), WARM, LONG_AGO, True),
+    "not where it grows faster": (Change(1_000, 0, 26), WARM, LONG_AGO, False),
+    "what does not grow as if it grew by a token": (Change(1_000, 0, 0.0), WARM, 500 * 125.0, True),
+    "and no longer than that": (Change(1_000, 0, 0.0), WARM, 501 * 125.0, False),
+    "anything that is read anew in any case": (Change(1, 1_000_000, FAST), COLD, 0.0, True),
+    "but not for dear calls": (Change(1_000, 0, FAST), COLD, 12_501.0, False),
 }
 
 
-@pytest.mark.parametrize(("change", "rates", "requests", "calls", "worth"), WORTH.values(), ids=WORTH)
-def test_worth_it_is(change: Change, rates: Rates, requests: int, calls: float, worth: bool) -> None:
-    assert is_worth(change, rates, CostGate(requests), calls) is worth
+@pytest.mark.parametrize(("change", "rates", "calls", "worth"), WORTH.values(), ids=WORTH)
+def test_worth_it_is(change: Change, rates: Rates, calls: float, worth: bool) -> None:
+    assert is_worth(change, rates, calls) is worth
 
 
 def test_a_prompt_that_is_not_warm_costs_what_it_costs_and_one_that_is_what_the_cache_does() -> None:

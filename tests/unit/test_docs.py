@@ -25,7 +25,7 @@ from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS, QUERY_KEYS
 from app.http.headers import FOR_OTHER_PROVIDERS, FOR_OTHER_PROVIDERS_PREFIX
 from app.settings import Settings, environment_name, every_setting
-from app.tokens.usage import CostGate
+from app.tokens.usage import LEAST_REQUESTS
 from lab.benchmarks.costs import CHANGE, GROWTH, INSTRUCTIONS, SUMMARIES, SUMMARISED, TAIL, examples
 from lab.simulator import Simulator
 from scripts.build_docs import OUTSIDE, place
@@ -341,4 +341,4 @@ def test_the_example_is_the_one_that_is_worked_out() -> None:
     for number in (INSTRUCTIONS, SUMMARISED, SUMMARIES, TAIL, CHANGE.freed, CHANGE.rewritten, GROWTH):
         assert f"{number:,}" in COSTS
     assert f"Steno expects {CHANGE.freed // (2 * GROWTH)} requests" in COSTS
-    assert f"It expects at least {CostGate().requests} requests." in COSTS
+    assert f"It expects at least {LEAST_REQUESTS} requests." in COSTS

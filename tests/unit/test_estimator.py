@@ -37,7 +37,7 @@ class Tables(Tokenizer):
         tables = self
 
         class Counting:
-            heuristic = False
+            is_ready = True
 
             def __init__(self) -> None:
                 self.encoding = encoding
@@ -188,9 +188,9 @@ def test_pictures_are_told_by_rule_and_as_they_are_scaled() -> None:
 def test_a_table_is_loaded_when_the_first_text_is_counted_and_not_before() -> None:
     one = Estimator(Tokenizer(FETCHED)).prompt("gpt-4o", read(TALK), b"", Declarations)
     assert one.bound is not None
-    assert not one.count.is_ready
+    assert not one.way.count.is_ready
     one.costs()
-    assert one.count.is_ready
+    assert one.way.count.is_ready
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4), MESSAGES, st.sampled_from(["gpt-4o", "gpt-5"]))

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from app.conversation.messages import Kind, Media, Message, ToolCall
+from app.conversation.messages import History, Kind, Media, Message, ToolCall, unit_starts
 from app.formats.messages import format as messages_format
 from app.formats.messages.format import MESSAGES
 from app.formats.responses import format as responses_format
+from app.tokens import rules as rules_module
 from app.tokens.calibration import prior_for, whole_ratio
-from app.tokens.estimate import Declarations, ResponseFormat, Tool, byte_bound, estimate, functions_text, unit_tokens
+from app.tokens.estimate import (
+    Count,
+    Declarations,
+    ResponseFormat,
+    Tool,
+    answer_tokens,
+    byte_bound,
+    declared_tokens,
+    functions_text,
+    is_answer,
+    latest_turn,
+    system_text,
+    turn_reasoning_tokens,
+    unit_tokens,
+)
 from app.tokens.rules import (
     CLAUDE,
     GPT_4,
@@ -35,7 +52,6 @@ from app.tokens.rules import (
     Pages,
     Patches,
     Tiles,
-    media_tokens,
     rules_for,
 )
 
@@ -57,6 +73,16 @@ def said(*texts: str, **members: Any) -> Message:
 
 def result(text: str, *ids: str) -> Message:
     return Message(Kind.RESULT, "user", (text,), b"", b"", answers=ids)
+
+
+def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
+    messages = History(messages)
+    starts = (*unit_starts(messages), len(messages))
+    units = sum(sum(unit_tokens(messages[start:stop], rules, count)) for start, stop in pairwise(starts))
+    holds_calls = any(message.calls for message in messages)
+    tokens = units + declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
+    tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
+    return tokens + sum(turn_reasoning_tokens(message, rules, count) for message in messages[latest_turn(messages) :])
 
 
 def beside(rules: CountingRules, declarations: Declarations, *messages: Message) -> int:
@@ -289,6 +315,12 @@ def test_some_hosts_hide_tools_that_may_not_be_called_whatever_the_model(host: s
 # Pictures, recordings and files
 
 TILES = Tiles(85, 170)
+
+
+def media_tokens(media: Media, pictures: Tiles | Patches | Area, **rules: Any) -> int:
+    return rules_module.media_tokens(media, CountingRules(pictures, **rules), n)
+
+
 PATCHES = Patches(162, 2, Fit(1_536, 2_048))
 LEVELS = Patches(120, 4, Fit(2_500, 2_048), Fit(10_000, 6_000), low=True)
 
@@ -385,14 +417,14 @@ def test_a_picture_costs_by_the_rules_of_its_model(tokens: int, low: int, model:
 PAGES, AUDIO, FILE = Pages(100, file=5), Media("audio", 9_999_999, seconds=6.96), Media("file", 10)
 OTHER_MEDIA: dict[str, tuple[Media, dict[str, Any], int]] = {
     "a recording: ten a second and four": (AUDIO, {}, 69 + 4),
-    "a scale, which is of pictures alone": (AUDIO, {"scale": 2.0}, 69 + 4),
-    "a file of which nothing is known": (FILE, {"scale": 2.0}, 1_000),
+    "a scale, which is of pictures alone": (AUDIO, {"picture_scale": 2.0}, 69 + 4),
+    "a file of which nothing is known": (FILE, {"picture_scale": 2.0, "files": Pages(0)}, 1_000),
     "the same where pages have a price": (FILE, {"files": PAGES}, 1_000),
-    "a kind that is not known": (Media("video", 10), {}, 1_000),
+    "a kind that is not known": (Media("video", 10), {"files": Pages(0)}, 1_000),
     "pages with glyphs": (replace(FILE, pages=3, glyphs=380), {"files": PAGES}, 5 + 3 * 100 + 100),
     "a file of text": (replace(FILE, text="one two"), {"files": PAGES}, 5 + len("one two")),
-    "a picture, scaled": (picture(640, 480), {"scale": 2.0}, 2 * 425),
-    "and scaled down": (picture(640, 480), {"scale": 0.1}, 42),
+    "a picture, scaled": (picture(640, 480), {"picture_scale": 2.0}, 2 * 425),
+    "and scaled down": (picture(640, 480), {"picture_scale": 0.1}, 42),
 }
 
 

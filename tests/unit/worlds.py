@@ -48,7 +48,7 @@ def asked(talk: Conversation, **changes: Any) -> ChatRequest:
         "conversation_id": "conv",
         "named": True,
         "conversation": talk,
-        "policy": Policy(mask=None, cost_gate=None),
+        "policy": Policy(mask=None, cost_gate=False),
         "recalls": False,
         "budget": budget(),
         "model": "m",
