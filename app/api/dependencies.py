@@ -150,7 +150,7 @@ async def _body(request: Request, services: TheServices, tenant: Tenant) -> Asyn
         body = await read_body(request.receive, headers, at_most, limits.receive_seconds, count)
         plain = await plain_body(body, headers, at_most, count, services.work, tenant)
         if plain is None:
-            raise UnsupportedMediaType("The body is not encoded as its content-encoding says: gzip, deflate or zstd.")
+            raise UnsupportedMediaType("The body is not encoded as its content-encoding says: gzip or zstd.")
         yield plain
 
 

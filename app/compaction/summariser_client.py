@@ -38,7 +38,7 @@ from app.formats.summaries import Manners, SummaryDialect, SummaryReader
 from app.http.connection import UpstreamExchange
 from app.http.credentials import keys_alone
 from app.http.headers import for_other_providers, for_summary, with_missing
-from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, read_into
+from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream
 from app.providers.providers import Provider, Providers
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle, TenantFacts
 from app.store import CalibrationKey
@@ -359,11 +359,10 @@ class Summariser:
         try:
             async with route.provider.upstream.call(target, body, headers, seconds) as answering:
                 if answering.status != 200:
-                    refusal = bytearray()
-                    await read_into(refusal, answering, LONGEST_REFUSAL)
-                    if says_no_such_path(answering.status, bytes(refusal)):
+                    refusal, _ = await answering.read_ahead(LONGEST_REFUSAL)
+                    if says_no_such_path(answering.status, refusal):
                         route.provider.lacks(dialect.spec.name, call.tenant)
-                    return _refused(answering, bytes(refusal), pressed=pressed)
+                    return _refused(answering, refusal, pressed=pressed)
                 async for chunk in answering:
                     reader.feed(chunk)
                     if reader.done or _too_large(reader):

@@ -200,7 +200,9 @@ class HostPolicy:
         if found is None or not _is_whole(found["name"]):
             raise InvalidRequest(f"The host {shown(authority)!r} is none.", "host")
         name = _plain(found["name"])
-        if not (_is_address(name) or is_private(name) or name == _plain(self.bound) or fits_host(name, self.hosts)):
+        # A name without a dot is in no public DNS. An IP address has a colon or ends with a number.
+        is_safe = "." not in name or ":" in name or name.rpartition(".")[2].isdecimal() or name == _plain(self.bound)
+        if not (is_safe or fits_host(name, (*NOT_IN_PUBLIC_DNS, *self.hosts))):
             raise HostNotAllowed(
                 f"Steno does not answer to the name {shown(authority)!r}."
                 " If it is Steno's own, add it to server.allowed_hosts.",
@@ -281,11 +283,6 @@ def authority_of(target: bytes) -> bytes | None:
     return re.split(rb"[/?#]", rest, maxsplit=1)[0]
 
 
-def is_private(name: str) -> bool:
-    """True for a name that cannot be in public DNS, where an attacker could point it to Steno's address."""
-    return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
-
-
 def is_loopback_name(name: str) -> bool:
     """True for a loopback address, `localhost` or one of its subdomains."""
     if fits_host(name, (".localhost",)):
@@ -316,11 +313,6 @@ def _is_whole(name: str) -> bool:
         return ip_address(name.strip("[]")).version == 6
     except ValueError:
         return False
-
-
-def _is_address(name: str) -> bool:
-    """True for an IP address: unlike a host name, it has a colon or ends with a number."""
-    return ":" in name or name.rpartition(".")[2].isdecimal()
 
 
 def _with_port(authority: str, scheme: str) -> tuple[str, str]:

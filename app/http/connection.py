@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from msgspec import Struct
@@ -186,7 +187,7 @@ class UpstreamExchange:
     def is_silent(self) -> bool:
         return not self._reading.began
 
-    async def send(self, written: WrittenHead, content: bytes | AsyncIterator[bytes]) -> None:
+    async def send(self, written: WrittenHead, content: bytes | AsyncGenerator[bytes, None]) -> None:
         """Send the request, and return once the answer's headers have arrived. Raises `Upstream...` errors."""
         connection, reading = self._connection, self._reading
         try:
@@ -300,33 +301,26 @@ class UpstreamExchange:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
+    async def _send_arriving(self, written: WrittenHead, content: AsyncGenerator[bytes, None]) -> None:
         """Send the pieces of a body as they arrive. Stop if the provider refuses the request before the body's end."""
-        head, length = written
+        (head, length), sent = written, 0
         self._connection.write(head)
-        try:
-            self._written = await self._pass_on(length, content)
-        finally:
-            if isinstance(content, AsyncGenerator):
-                await content.aclose()
-
-    async def _pass_on(self, length: int | None, content: AsyncIterator[bytes]) -> bool:
-        sent = 0
-        async for piece in content:
-            if not piece:
-                continue  # An empty chunk would end the body.
-            sent += len(piece)
-            if length is None:
-                self._connection.write(b"%x\r\n" % len(piece), piece, b"\r\n")
-            elif sent <= length:
-                self._connection.write(piece)
-            if await self._is_refused():
-                return False
+        async with aclosing(content):
+            async for piece in content:
+                if not piece:
+                    continue  # An empty chunk would end the body.
+                sent += len(piece)
+                if length is None:
+                    self._connection.write(b"%x\r\n" % len(piece), piece, b"\r\n")
+                elif sent <= length:
+                    self._connection.write(piece)
+                if await self._is_refused():
+                    return
         if length is None:
             self._connection.write(b"0\r\n\r\n")
         elif sent != length:
             raise unsendable(f"Its length is said to be {length}, and is {sent}.")
-        return True
+        self._written = True
 
     async def _is_refused(self) -> bool:
         """Wait until more of the body can be sent. Return True if the provider refused or answered the request."""

@@ -101,10 +101,6 @@ _FOR = re.compile(r'(?:^|;)\s*for\s*=\s*("(?:[^"\\]|\\.)*"|[^;,\s"]+)', re.IGNOR
 _WITH_PORT = re.compile(r"\[([^\]]+)\](?::\d+)?|([0-9.]+):\d+")
 
 
-def is_told_by_proxies(name: bytes) -> bool:
-    return name in TOLD_BY_PROXIES or name.startswith(TOLD_BY_PROXIES_PREFIXES)
-
-
 def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
     """True if the peer is a trusted proxy; False if its address is unknown."""
     address = read_address(peer)
@@ -121,9 +117,10 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
     if address is None:
         return False
     if not _is_in(address, trusted):
-        return address.is_loopback and not any(is_told_by_proxies(name) for name, _ in listed)
-    ways = _ways(listed)
-    return bool(ways) and all(_is_loopback(_client(way, trusted)) for way in ways)
+        is_direct = not any(n in TOLD_BY_PROXIES or n.startswith(TOLD_BY_PROXIES_PREFIXES) for n, _ in listed)
+        return address.is_loopback and is_direct
+    clients = [_client(way, trusted) for way in _ways(listed)]
+    return bool(clients) and all(client is not None and client.is_loopback for client in clients)
 
 
 def client_of(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> str:
@@ -152,12 +149,14 @@ def read_address(named: str) -> Address | None:
 
 
 def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
-    """Return a chain of addresses for each of `x-forwarded-for` and `forwarded` that is present."""
+    """Return a chain of addresses for each of `x-forwarded-for` and `forwarded` that is present. An element of
+    `forwarded` without `for` is empty."""
     listed, ways = list(headers), []
     if sent := [value for name, value in listed if name == b"x-forwarded-for"]:
         ways.append(b",".join(sent).decode("latin-1").split(","))
     if sent := [value for name, value in listed if name == b"forwarded"]:
-        ways.append(_forwarded_for(b",".join(sent).decode("latin-1")))
+        elements = b",".join(sent).decode("latin-1").split(",")
+        ways.append([found[1] if (found := _FOR.search(element)) else "" for element in elements])
     return ways
 
 
@@ -169,15 +168,6 @@ def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
         if address is None or not _is_in(address, trusted):
             break
     return address
-
-
-def _forwarded_for(value: str) -> list[str]:
-    """Return the `for` value of each element of a Forwarded header; empty for an element without this value."""
-    return [found[1] if (found := _FOR.search(element)) else "" for element in value.split(",")]
-
-
-def _is_loopback(address: Address | None) -> bool:
-    return address is not None and address.is_loopback
 
 
 def _is_in(address: Address, networks: Sequence[Network]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -21,7 +20,6 @@ PIECE_BYTES = 65_536
 MOST_MEMBERS = 1_000
 """Maximum number of gzip members or zstd frames in one body. Limits of the size do not stop many empty members."""
 _WINDOW_LOG = 23
-_GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
 class UndecodableBody(Exception):
@@ -32,13 +30,11 @@ class DecodedTooLarge(Exception):
     """Raised when a body decodes to more than the allowed bytes."""
 
 
-class _Inflater:
-    """zlib's decompressor with zstd's interface. It also decodes raw deflate, which some clients send."""
+class _Gunzip:
+    """zlib's decompressor with zstd's interface."""
 
-    def __init__(self, bits: int) -> None:
-        self._bits = bits
-        self._inner = zlib.decompressobj(bits)
-        self._began = False
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(16 + zlib.MAX_WBITS)
 
     @property
     def eof(self) -> bool:
@@ -53,10 +49,6 @@ class _Inflater:
         return self._inner.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        if data and not self._began:
-            self._began = True
-            if self._bits == _ZLIB and (data[0] & 0x0F != zlib.DEFLATED or int.from_bytes(data[:2], "big") % 31):
-                self._inner = zlib.decompressobj(_RAW)
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
@@ -64,13 +56,8 @@ def _unzstd() -> zstd.ZstdDecompressor:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
 
 
-Decompressor = _Inflater | zstd.ZstdDecompressor
-KINDS: dict[str, Callable[[], Decompressor]] = {
-    "gzip": partial(_Inflater, _GZIP),
-    "x-gzip": partial(_Inflater, _GZIP),
-    "deflate": partial(_Inflater, _ZLIB),
-    "zstd": _unzstd,
-}
+Decompressor = _Gunzip | zstd.ZstdDecompressor
+KINDS: dict[str, Callable[[], Decompressor]] = {"gzip": _Gunzip, "x-gzip": _Gunzip, "zstd": _unzstd}
 
 
 def encoding_of(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, cast
 from urllib.parse import unquote
 
 import httptools
+from msgspec import Struct
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,8 +24,8 @@ from app.http.admission import HEADER_BYTES, authority_of
 from app.http.asgi import AUTHORITY, CONNECTION, HANDSHAKE, KNOWN, Cycle
 from app.http.headers import Headers, shown
 
-TARGET_BYTES = 65_536
-"""Maximum bytes of the request line."""
+HEAD_BYTES = HEADER_BYTES + 65_536
+"""Maximum bytes without a parser event: of a request line with headers, of trailers, or of chunk extensions."""
 MOST_WAITING = 16
 """Maximum number of pipelined requests that wait on one connection."""
 SPARE_CONNECTIONS = 100
@@ -109,22 +110,19 @@ class Idle:
         self._timer = loop.call_later(TICK_SECONDS, self._tick, loop) if self._until else None
 
 
-class KnownHead:
+class KnownHead(Struct, frozen=True):
     """Latest request head of a connection. Most clients repeat the head in each request, with other digits in its
     content-length. Steno does not parse a repeated head again."""
 
-    __slots__ = ("_after", "_before", "_gap", "_headers", "_known", "_place", "_scope", "size")
-
-    def __init__(self, scope: Mapping[str, Any], place: int, before: bytes, gap: int, after: bytes) -> None:
-        """`place`: index of `content-length` in the headers. Its digits stand between `before` and `after`."""
-        self._scope = scope
-        self._headers: Headers = scope["headers"]
-        self._place = place
-        self._before = before
-        self._gap = gap
-        self._after = after
-        self._known: dict[str, Any] = {}
-        self.size = gap + len(after)
+    _scope: Mapping[str, Any]
+    _place: int
+    """Index of `content-length` in the headers. Its digits stand between `before` and `after`."""
+    _before: bytes
+    _gap: int
+    """Length of the head up to and with the digits."""
+    _after: bytes
+    size: int
+    _known: dict[str, Any]
 
     @classmethod
     def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
@@ -135,7 +133,7 @@ class KnownHead:
             return None
         start, end = found.span(1)
         own = {**scope, "headers": scope["headers"].copy(), "state": scope["state"].copy()}
-        return cls(own, places[0], head[:start], end, head[end:])
+        return cls(own, places[0], head[:start], end, head[end:], len(head), {})
 
     def length_in(self, data: bytes) -> bytes | None:
         """Return the digits of the content-length if the data begins with this head, else None. The number of digits
@@ -146,7 +144,7 @@ class KnownHead:
         return digits if digits.isdigit() and digits[0] != _ZERO else None
 
     def scope(self, length: bytes) -> dict[str, Any]:
-        headers = self._headers.copy()
+        headers: Headers = self._scope["headers"].copy()
         headers[self._place] = (b"content-length", length)
         # Copies, so that a request's changes do not reach other requests.
         return {**self._scope, "headers": headers, "state": self._scope["state"].copy(), KNOWN: self._known}
@@ -159,10 +157,8 @@ class StrictProtocol(HttpToolsProtocol):
     and would parse its body as further requests. So Steno removes the `Upgrade` header and parses the head again.
     """
 
-    header_seconds: ClassVar[float]
-    stall_seconds: ClassVar[float]
-    head_bytes: ClassVar[int]
-    """Maximum bytes without a parser event: of a request line with headers, of trailers, or of chunk extensions."""
+    receive_seconds: ClassVar[float]
+    """Longest wait for a request's headers, and for a client that does not read."""
     most_connections: ClassVar[int]
     idle: ClassVar[Idle]
     _rests = False
@@ -206,7 +202,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._begin_again(self._known, length, data)
             return
         if rests:
-            self.idle.prolong(self, self.header_seconds)
+            self.idle.prolong(self, self.receive_seconds)
         if is_next:
             data = self._feed_head(data)
         elif self._owed:
@@ -281,8 +277,8 @@ class StrictProtocol(HttpToolsProtocol):
             self.send_400_response("")
             return
         self._unaccounted = 0 if self._steps else self._unaccounted + len(data)
-        if self._unaccounted > self.head_bytes:
-            text = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
+        if self._unaccounted > HEAD_BYTES:
+            text = f"Headers, or what stands beside a body, take more than {HEAD_BYTES} bytes before they end."
             self._refuse(HeadersTooLarge(text, "headers"))
 
     def _feed(self, data: bytes) -> None:
@@ -348,7 +344,7 @@ class StrictProtocol(HttpToolsProtocol):
             oldest.transport.close()
             oldest.left()
         if len(self.connections) <= self.most_connections:
-            self.idle.join(self, self.header_seconds)
+            self.idle.join(self, self.receive_seconds)
             return
         self._closing = True
         if len(self.connections) > self.most_connections + SPARE_CONNECTIONS:
@@ -411,7 +407,7 @@ class StrictProtocol(HttpToolsProtocol):
         elif self._refusal is not None:
             self._say(self._refusal)
         elif self._in_head:
-            self.idle.join(self, self.header_seconds)
+            self.idle.join(self, self.receive_seconds)
         else:
             self._rests = True
             self.idle.join(self, self.timeout_keep_alive)
@@ -431,10 +427,6 @@ class StrictProtocol(HttpToolsProtocol):
         cycle.task.add_done_callback(self.tasks.discard)
         self.tasks.add(cycle.task)
 
-    @property
-    def _busy(self) -> bool:
-        return self._served is not None and not self._served.response_complete
-
     def _refuse(self, error: StenoError) -> None:
         """Answer the unreadable request with an error, after the answers to earlier requests."""
         if self._in_body and self.pipeline:
@@ -446,7 +438,7 @@ class StrictProtocol(HttpToolsProtocol):
         elif self._in_body:
             self._say(error)  # The request is being served, and waits for its body.
             return
-        if self._busy:
+        if self._served is not None and not self._served.response_complete:
             self._refusal = error
             self.flow.pause_reading()
         else:
@@ -460,7 +452,7 @@ class StrictProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         # The timer aborts, because closing would wait until the client has read all written bytes.
-        self._stalling = self.loop.call_later(self.stall_seconds, self.transport.abort)
+        self._stalling = self.loop.call_later(self.receive_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         _cancel(self._stalling)
@@ -481,13 +473,7 @@ class StrictProtocol(HttpToolsProtocol):
 
 
 def protocol_within(receive_seconds: float, connections: int) -> type[HttpToolsProtocol]:
-    bounds = {
-        "header_seconds": receive_seconds,
-        "stall_seconds": receive_seconds,
-        "head_bytes": HEADER_BYTES + TARGET_BYTES,
-        "most_connections": connections,
-        "idle": Idle(),
-    }
+    bounds = {"receive_seconds": receive_seconds, "most_connections": connections, "idle": Idle()}
     return type(HttpToolsProtocol.__name__, (StrictProtocol,), bounds)
 
 

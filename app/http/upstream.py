@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 from asyncio.staggered import staggered_race
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from itertools import chain, zip_longest
@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2 as httpx
-from msgspec import Struct
 
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.http.connection import AT_ONCE, Connection, Timeouts, UpstreamExchange
@@ -45,24 +44,6 @@ HEAD_START = 0.25
 
 Address = tuple[Any, ...]
 """An address as `getaddrinfo` returns it: family, type, protocol, name and socket address."""
-
-
-class WholeAnswer(Struct, frozen=True):
-    status: int
-    headers: Headers
-    body: bytes
-
-
-async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) -> bool:
-    """Append chunks to `body`. If it exceeds `most` bytes, return False and leave the remaining chunks unread.
-
-    If the chunks raise an `Upstream...` error, `body` has the bytes received before.
-    """
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > most:
-            return False
-    return True
 
 
 _VERSION = re.compile(rb"/v1(?:alpha|beta\d*)?(?:/openai)?$")
@@ -103,7 +84,7 @@ class Upstream:
         sent, at = self._with_key(with_hop(headers, self._instance), target), self._at_provider(target)
         return RequestHead(method, at, self._base.netloc, sent)
 
-    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[UpstreamExchange]:
+    def relay(self, head: RequestHead, content: bytes | AsyncGenerator[bytes, None]) -> Awaitable[UpstreamExchange]:
         """Send a request, and return its exchange once the answer's headers have arrived."""
         return self._pool.exchange(head, content)
 
@@ -125,13 +106,13 @@ class Upstream:
         except TimeoutError as error:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
-    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
-        """Send a GET, or a POST if there is a body, and return the whole answer. Raises `Upstream...` errors."""
-        whole = bytearray()
+    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> tuple[int, bytes]:
+        """Send a GET, or a POST if there is a body. Return status and body. Raises `Upstream...` errors."""
         async with self.call(target, body, headers, seconds, b"POST" if body else b"GET") as answer:
-            if not await read_into(whole, answer, LARGEST_OWN_ANSWER):
+            whole, is_whole = await answer.read_ahead(LARGEST_OWN_ANSWER)
+            if not is_whole:
                 raise UpstreamDisconnected(f"The answer is larger than {LARGEST_OWN_ANSWER} bytes.")
-            return WholeAnswer(answer.status, answer.headers, bytes(whole))
+            return answer.status, whole
 
     async def close(self) -> None:
         await self._pool.close()
@@ -167,7 +148,7 @@ class Pool:
         self._all: set[Connection] = set()
         self._is_closed = False
 
-    async def exchange(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> UpstreamExchange:
+    async def exchange(self, head: RequestHead, content: bytes | AsyncGenerator[bytes, None]) -> UpstreamExchange:
         """Send a request, and return once the answer's headers have arrived. Raises `Upstream...` errors.
 
         If the connection closes before any byte of the answer, Steno may send a request without a streamed body once

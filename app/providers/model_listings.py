@@ -344,8 +344,8 @@ class ListingReader:
         return content if status == 200 else None
 
     async def _ask(self, target: str, headers: Headers, body: bytes = b"") -> tuple[int, object]:
-        answer = await self._upstream.ask(target.encode(), headers, ASK_SECONDS, body)
-        return answer.status, None if holds_more_values(answer.body, MOST_VALUES) else decoded_body(answer.body)
+        status, content = await self._upstream.ask(target.encode(), headers, ASK_SECONDS, body)
+        return status, None if holds_more_values(content, MOST_VALUES) else decoded_body(content)
 
 
 def announced(entry: Entry) -> Window | None:

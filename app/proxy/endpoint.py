@@ -6,7 +6,7 @@ A chat request is served in these steps: identify, read, prepare, send, recover,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -331,7 +331,7 @@ class PassthroughEndpoint:
             await client.error(error, own)
 
 
-def _body(headers: Headers, receive: Receive, limits: LimitSettings) -> bytes | AsyncIterator[bytes]:
+def _body(headers: Headers, receive: Receive, limits: LimitSettings) -> bytes | AsyncGenerator[bytes, None]:
     """Return the body as it arrives, or no bytes if the headers announce no body. Raises `BodyTooLarge`."""
     length = int(value_of(headers, b"content-length") or 0)
     if not length and value_of(headers, b"transfer-encoding") is None:
@@ -340,7 +340,7 @@ def _body(headers: Headers, receive: Receive, limits: LimitSettings) -> bytes | 
     return _arriving(receive, limits)
 
 
-async def _arriving(receive: Receive, limits: LimitSettings) -> AsyncIterator[bytes]:
+async def _arriving(receive: Receive, limits: LimitSettings) -> AsyncGenerator[bytes, None]:
     """Yield the body's pieces. Raises `BodyTooLarge`, `RequestTimedOut` and `ClientDisconnected`."""
     pieces, size = body_pieces(receive), 0
     while True:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from app.errors import StenoError, UpstreamUnreadable
 from app.formats.answers import UNTOLD
 from app.http.encodings import encoding_of
 from app.http.headers import EVENT_STREAM, Headers, media_type
-from app.http.upstream import LONGEST_REFUSAL, read_into
+from app.http.upstream import LONGEST_REFUSAL
 from app.proxy.caller import Caller
 from app.proxy.exchange import Attempt, Exchange
 from app.proxy.reply import context_headers, context_members, context_of, relay_stream, status_member
@@ -81,11 +80,9 @@ class EarlyStream:
         context = context_members(request, attempt.decision) if self._reports and status == 200 else UNTOLD
         editor = request.format.editor(context, request.wire, self._events, hides_usage=attempt.asks_usage)
         if status != 200:
-            body = bytearray()
-            if not encoding:
-                with suppress(StenoError):  # An incomplete body is enough to report the status.
-                    await read_into(body, answering, LONGEST_REFUSAL)
-            await self._exchange.client.end(editor.refusal_frame(status, headers, bytes(body), time.time()))
+            # An incomplete body is enough to report the status.
+            body = b"" if encoding else (await answering.read_ahead(LONGEST_REFUSAL, raises=False))[0]
+            await self._exchange.client.end(editor.refusal_frame(status, headers, body, time.time()))
             return
         if encoding:
             raise UpstreamUnreadable(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,16 +21,9 @@ else:
     from backports import zstd
 
 
-def raw_deflate(body: bytes) -> bytes:
-    deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return deflater.compress(body) + deflater.flush()
-
-
 WAYS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("gzip", gzip.compress),
     "gzip in capitals": (" GZip ", gzip.compress),
-    "zlib": ("deflate", zlib.compress),
-    "raw deflate": ("deflate", raw_deflate),
     "zstd": ("zstd", zstd.compress),
 }
 each_way = pytest.mark.parametrize(("named", "encode"), WAYS.values(), ids=WAYS)

@@ -26,6 +26,10 @@ class Answer(Struct):
         for piece in self.pieces:
             yield piece
 
+    async def read_ahead(self, most: int) -> tuple[bytes, bool]:
+        body = b"".join(self.pieces)
+        return body, len(body) <= most
+
     async def close(self) -> None: ...
 
 

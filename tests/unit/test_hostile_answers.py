@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.errors import UpstreamDisconnected, UpstreamUnreadable
+from app.errors import UpstreamUnreadable
 from app.formats import sse
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.formats.refusals import classify
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
-from app.http.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
+from app.http.upstream import Upstream
 from app.providers.model_listings import MOST_ENTRIES, ListingReader, ListingRefused
 from tests.unit.test_sse import FINISH, FIRST, OURS, editor_of
 
@@ -209,31 +209,6 @@ async def test_an_answer_in_one_piece_is_held_up_to_a_bound() -> None:
             [frame async for frame in editor_of().as_stream(endless(piece), is_stream=False, headers=())]
 
 
-async def test_a_refusal_is_read_up_to_a_bound() -> None:
-    async def endless() -> AsyncIterator[bytes]:
-        while True:
-            yield b"a" * 1_000
-
-    body = bytearray()
-    await read_into(body, endless(), LONGEST_REFUSAL)
-    assert LONGEST_REFUSAL < len(body) <= LONGEST_REFUSAL + 1_000
-
-
-async def test_a_body_is_whole_up_to_the_bound_and_what_came_before_an_error_is_kept() -> None:
-    async def pieces(*sizes: int) -> AsyncIterator[bytes]:
-        for size in sizes:
-            yield b"a" * size
-        if not sizes[-1]:
-            raise UpstreamDisconnected("It closed the connection.")
-
-    bodies = [bytearray(), bytearray(), bytearray()]
-    assert await read_into(bodies[0], pieces(4, 6), 10)
-    assert not await read_into(bodies[1], pieces(4, 7, 5), 10)
-    with pytest.raises(UpstreamDisconnected):
-        await read_into(bodies[2], pieces(4, 0), 10)
-    assert [len(body) for body in bodies] == [10, 11, 4]
-
-
 def test_a_page_of_versions_is_read_once() -> None:
     assert classify(400, {"error": {"message": "nginx/1.400 " * 1_500 + "?"}}) is None
 
@@ -261,8 +236,8 @@ class Listed(Upstream):
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    async def ask(self, target: bytes, *_: object) -> WholeAnswer:
-        return WholeAnswer(200, [], self._body if target == b"/v1/models" else b"{}")
+    async def ask(self, target: bytes, *_: object) -> tuple[int, bytes]:
+        return 200, self._body if target == b"/v1/models" else b"{}"
 
 
 async def test_a_list_of_models_without_an_end_is_read_in_part_or_not_at_all() -> None:

@@ -166,7 +166,7 @@ def test_a_request_that_has_begun_has_the_time_for_its_headers_and_not_what_is_l
     loop, idle = Loop(), Idle()
     protocol: Any = StrictProtocol.__new__(StrictProtocol)
     protocol.idle, protocol.loop, protocol.transport = idle, loop, Transport()
-    protocol.header_seconds, protocol._rests, protocol._flow = 60.0, True, SimpleNamespace(held=True)
+    protocol.receive_seconds, protocol._rests, protocol._flow = 60.0, True, SimpleNamespace(held=True)
     protocol.cycle = None
     idle.join(protocol, 5.0)
     loop.pass_time(4.0)

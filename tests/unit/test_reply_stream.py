@@ -140,6 +140,18 @@ def test_frames_that_a_broken_stream_ends_with_come_before_its_error() -> None:
     assert steps == ["held", "head 200", FRAMES[0] + error, "end"]
 
 
+def test_the_part_of_an_answer_before_an_error_is_kept() -> None:
+    async def story() -> None:
+        provider = Provider()
+        answering = await provider.answers(PLAIN + b"{")
+        await provider.close()
+        assert await answering.read_ahead(9, raises=False) == (b"{", False)
+        with pytest.raises(UpstreamDisconnected):
+            await answering.read_ahead(9)
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("cut", range(len(PLAIN), len(PLAIN) + 3))
 def test_an_answer_is_whole_once_its_last_byte_came(cut: int) -> None:
     async def story() -> None:
