@@ -15,7 +15,6 @@ from typing import Any
 
 from app.api.schema import HEADERS, SCHEMAS
 from app.conversation.reasons import Code
-from app.inspector.setup import pretty
 from app.main import create_app
 from app.settings import load
 
@@ -24,6 +23,8 @@ EXAMPLES = ROOT / "app" / "api" / "examples.json"
 SCHEMA = ROOT / "docs" / "openapi.json"
 STREAMS = ROOT / "docs" / "streams"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+WIDTH = 100
+"""Most characters of a line of JSON."""
 PROXIED = {
     "/v1/chat/completions": "chat-completions",
     "/v1/messages": "messages",
@@ -207,3 +208,14 @@ def write(rest: Examples) -> None:
     EXAMPLES.write_text(written(examples(rest)))  # First: the schema takes them from there.
     for file, text in written_files(rest).items():
         file.write_text(text)
+
+
+def pretty(value: object, indent: str = "") -> str:
+    """As JSON, with the lists and objects that fit on one line."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list) or not value:
+        return line
+    pairs = value.items() if isinstance(value, dict) else ((None, each) for each in value)
+    lines = [f"{json.dumps(name)}: " * (name is not None) + pretty(each, indent + "  ") for name, each in pairs]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return f"{begin}\n{indent}  " + f",\n{indent}  ".join(lines) + f"\n{indent}{end}"

@@ -148,7 +148,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     return PlanOut(
         format=chat.format.name,
         context_status=decision.status,
-        context=msgspec.to_builtins(context_of(chat, decision)),
+        context=dict(context_of(chat, decision)),
         parts=await chat.beside(
             services.work.do, lambda: coverage_of(chat.conversation, decision.view, budget.line, chat.cost)
         ),
@@ -171,7 +171,8 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     otherwise. Summaries are made and kept; the model is asked nothing."""
     chat = await parsed(request, services, tenant, body)
     decision = await _prepare(services, chat, request.scope[REQUEST])
-    return _answer(await chat.beside(services.work.do, lambda: _compaction(chat, decision)))
+    shown = await chat.beside(services.work.do, lambda: _compaction(chat, decision))
+    return Response(msgspec.json.encode(shown), media_type="application/json")  # Pydantic would change the messages.
 
 
 @router.post(
@@ -205,7 +206,7 @@ async def compact_conversation(
     made = [chunk for id_, chunk in (await _chunks(services, chat)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
     shown = await chat.beside(services.work.do, lambda: _compaction(chat, decision))
-    return _answer({**shown, "summaries": summaries})
+    return Response(msgspec.json.encode({**shown, "summaries": summaries}), media_type="application/json")
 
 
 async def parsed(
@@ -263,8 +264,3 @@ def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:
         "context_status": decision.status,
         "context": context_of(chat, decision),
     }
-
-
-def _answer(shown: dict[str, Any]) -> Response:
-    # Pydantic would change the messages' bytes.
-    return Response(msgspec.json.encode(shown), media_type="application/json")

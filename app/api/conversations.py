@@ -43,7 +43,7 @@ from app.errors import InvalidRequest, MessagesNotKept, SummaryNotFound
 from app.formats.raw_json import Unreadable
 from app.formats.registry import BY_NAME
 from app.proxy.exchange import Services
-from app.proxy.reply import Tokens
+from app.proxy.reply import tokens_of
 from app.store import Paging, Pin, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
 from app.store.chunks import (
     chunks_named,
@@ -61,12 +61,8 @@ NOT_KEPT = (
     "The messages are not stored: `storage.messages` is off, or was off at the latest request, or they are too large."
     " Nothing but their summaries is known, nor whether all of these are of the latest branch."
 )
-LONGEST_QUERY = 200
-"""Maximum characters of a search text."""
-LONGEST_BODY = 200_000
-"""Maximum bytes of the body that edits a summary. No summary is this long."""
 
-Text = Annotated[str, Query(description="Part of a text, in upper or lower case.")]
+Text = Annotated[str, Query(max_length=200, description="Part of a text, in upper or lower case.")]
 _ID = re.compile(r"msg_(-?\d{1,9})")
 
 
@@ -188,8 +184,7 @@ async def read_conversation(services: TheServices, tenant: Tenant, conversation_
 
 def _conversation(conversation: StoredConversation) -> ConversationOut:
     sizes = (tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window))
-    tokens = asdict(Tokens.counted(*sizes))
-    return made_of(ConversationOut, conversation, context_status=conversation.status, tokens=tokens)
+    return made_of(ConversationOut, conversation, context_status=conversation.status, tokens=tokens_of(*sizes))
 
 
 @router.get("/conversations/{conversation_id}/coverage", tags=["conversations"])
@@ -316,12 +311,8 @@ async def replace_pins(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Listing[PinOut]:
     """Pin these messages from now on, and no others."""
-    return _pins(await pin(services, tenant, conversation_id, read_pins(body).indexes))
-
-
-def read_pins(body: bytes) -> Pins:
-    """Raises `InvalidRequest`."""
-    return decoded(body, Pins, 10_000, 'Send {"indexes": [0, 4]}: the messages to pin, counted after the instructions.')
+    pins = decoded(body, Pins, 'Send {"indexes": [0, 4]}: the messages to pin, counted after the instructions.')
+    return _pins(await pin(services, tenant, conversation_id, pins.indexes))
 
 
 @router.delete("/conversations/{conversation_id}/pins", tags=["pins"])
@@ -398,7 +389,7 @@ async def edit_summary(
 ) -> SummaryOut:
     """Replaces the summary: a new one with this text stands for its messages, under an id of its own, from the next
     request on. Every fold that stood for it is deleted."""
-    text = without_secrets(decoded(body, SummaryEdit, LONGEST_BODY, 'Send {"text": "..."}: the new text.').text)
+    text = without_secrets(decoded(body, SummaryEdit, 'Send {"text": "..."}: the new text.').text)
     if not text.strip():
         raise InvalidRequest("The text is empty. To be rid of the summary, delete it.", "text")
     old = await found_summary(services, tenant, conversation_id, summary_id)
@@ -442,8 +433,6 @@ async def search(
     """The caller's summaries that hold `q` in their text, values or user's words, newest first."""
     if not q.strip():
         raise InvalidRequest("q must hold the text to look for; it is empty.", "q")
-    if len(q) > LONGEST_QUERY:
-        raise InvalidRequest(f"q has {len(q)} characters; at most {LONGEST_QUERY} are looked for.", "q")
     found = await services.store.rest(search_summaries, tenant, q.strip(), Paging(limit, after, "desc"))
     return listing(found, summary_out)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import decode, schema_components
+from msgspec.structs import asdict
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -64,10 +65,12 @@ OldestFirst = Annotated[Paging, _in_order("asc")]
 NewestFirst = Annotated[Paging, _in_order("desc")]
 
 _THEIRS = re.compile(
-    r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
+    r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(chat/+completions|messages|responses|models|embeddings)(/.*)?"
 )
 """Pattern of paths of the providers' APIs without `/v1`, or with repeated slashes."""
 
+LONGEST_BODY = 200_000
+"""Maximum bytes of a body that is no chat request: no summary is this long."""
 STATUSES = ", ".join(get_args(Status))
 """All values of `context_status`, for the schema."""
 
@@ -78,15 +81,9 @@ class OfFormat(Struct):
     format: Annotated[str, Meta(extra_json_schema={"enum": list(FORMAT_NAMES)})] = FORMAT_NAMES[0]
 
 
-PARTS_OF_BODIES: dict[str, Any] = {}
-"""Schemas referenced by the schemas of bodies, by name."""
-
-
 def request_body(members: type[Struct], *, required: bool = False) -> dict[str, Any]:
     """Return the OpenAPI schema of a body that the route parses itself."""
-    _, parts = schema_components([members], ref_template="#/components/schemas/{name}")
-    schema = parts.pop(members.__name__)
-    PARTS_OF_BODIES.update(parts)
+    schema = schema_components([members])[1][members.__name__]
     shown = {name: schema[name] for name in ("type", "properties", "required")}
     return {"requestBody": {"content": {"application/json": {"schema": shown}}, "required": required}}
 
@@ -158,11 +155,11 @@ Body = Annotated[bytes, Depends(_body)]
 """Decompressed body, within the limits of a chat request. Steno reads it only after it has identified the tenant."""
 
 
-def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:
-    """Decode a JSON body of at most `longest` bytes. Raises `InvalidRequest` with the advice `send` at the end."""
+def decoded(body: bytes, members: type[S], send: str) -> S:
+    """Decode a short JSON body. Raises `InvalidRequest` with the advice `send` at the end."""
     first = members.__struct_fields__[0]
-    if len(body) > longest:
-        raise InvalidRequest(f"The body has {len(body)} bytes, and may have {longest}. {send}", first)
+    if len(body) > LONGEST_BODY:
+        raise InvalidRequest(f"The body has {len(body)} bytes, and may have {LONGEST_BODY}. {send}", first)
     try:
         return decode(body, type=members)
     except DecodeError as error:
@@ -172,22 +169,15 @@ def decoded(body: bytes, members: type[S], longest: int, send: str) -> S:
 
 async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
     """Return the format in the body's member `format`, or the default format. Raises `InvalidRequest`."""
-    if b'"format"' not in body:
-        return services.format
-    given = await services.work.do(tenant, lambda: _member(body, "format"))
+    given = None
+    if b'"format"' in body:
+        with suppress(Unreadable):  # The later parsing of the body raises the error.
+            given = await services.work.do(tenant, lambda: RawObject(body).value("format"))
     if given is None:
         return services.format
     if not isinstance(given, str) or given not in BY_NAME:
         raise InvalidRequest(f"format must be one of {', '.join(BY_NAME)}; it is {given!r:.100}.", "format")
     return BY_NAME[given]
-
-
-def _member(body: bytes, name: str) -> object:
-    """Return a member's value; None if the body is unreadable. The later parsing of the body raises the error."""
-    try:
-        return RawObject(body).value(name)
-    except Unreadable:
-        return None
 
 
 @contextmanager
@@ -215,12 +205,7 @@ def no_conversation(conversation_id: str) -> ConversationNotFound:
 
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
     """Return the answer with a page of a list. `shown`: converts an entry for the answer."""
-    return Listing(
-        data=[shown(entry) for entry in page.data],
-        first_id=page.first_id,
-        last_id=page.last_id,
-        has_more=page.has_more,
-    )
+    return Listing(**asdict(page) | {"data": [shown(entry) for entry in page.data]})
 
 
 def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Callable[[K], str] = str) -> Page[T]:
@@ -240,19 +225,22 @@ def made_of(out: type[M], source: object, /, **others: Any) -> M:
     return out.model_validate({**same, **others})
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    async def refuse(request: Request, error: Exception) -> Response:
-        if isinstance(error, StenoError):
-            shown = error
-        elif isinstance(error, StoreUnavailable):
-            shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
-        elif isinstance(error, UnknownCursor):
-            shown = InvalidRequest(str(error), "after")
-        elif isinstance(error, RequestValidationError):
+def steno_error(error: StenoError | StoreUnavailable | UnknownCursor | RequestValidationError) -> StenoError:
+    """Return the error that the client gets."""
+    match error:
+        case StoreUnavailable():
+            return StorageUnavailable(f"The database cannot be used: {error.reason}. Requests are still served.")
+        case UnknownCursor():
+            return InvalidRequest(str(error), "after")
+        case RequestValidationError():
             first = error.errors()[0]
-            shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
-        else:
-            shown = _no_route(app, request)
+            return InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
+    return error
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    async def refuse(request: Request, error: Any) -> Response:
+        shown = _no_route(app, request) if isinstance(error, HTTPException) else steno_error(error)
         request.scope[REQUEST].failed(shown)
         headers = {name.decode(): value.decode() for name, value in shown.headers}
         return Response(shown.envelope, shown.status, headers)
@@ -266,18 +254,12 @@ def _no_route(app: FastAPI, request: Request) -> StenoError:
     if allowed := methods_of(app, request.scope["path"]):
         return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
     if (theirs := _THEIRS.fullmatch(path)) is not None:
-        return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
+        base = base_of(request) + theirs["named"]
+        advice = f"Set the base URL of Anthropic's clients to {base}, of others to {base}/v1."
+        return UnknownPath(f"Steno has no {path}. {advice}")
     if LISTENER in request.scope:  # Do not name the schema: it also describes the other listener's paths.
         return UnknownPath(f"Steno has no {path} here.")
     return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
-
-
-def _base_urls(base: str, named: str, api: str) -> str:
-    """Return advice about the base URL for a client that requested a provider path without `/v1`."""
-    told = f"Set the client's base URL to {base}{named}/v1."
-    if api == "messages":
-        told += f" A client that adds /v1 itself, as Anthropic's do, needs {base}{named}, without /v1."
-    return told
 
 
 def methods_of(app: FastAPI, path: str) -> list[str]:

@@ -34,15 +34,11 @@ def health_router(services: Services, metrics: Metrics) -> APIRouter:
         status = "ok" if store.remedy is None else "degraded"
         if request.scope.get(LISTENER) == "callers":
             return {"status": status}
-        database: dict[str, str | None] = {"db": "ok"}
+        shown: dict[str, Any] = {"status": status, "db": "ok"}
         if store.remedy is not None:
             db = "not_written" if store.reason is None else "degraded"
-            database = {"db": db, "reason": store.reason or store.writes.reason, "remedy": store.remedy}
-        return {
-            "status": status,
-            **database,
-            "tokenizer": "heuristic" if services.estimator.heuristics else "tiktoken",
-        }
+            shown |= {"db": db, "reason": store.reason or store.writes.reason, "remedy": store.remedy}
+        return shown | {"tokenizer": "heuristic" if services.estimator.heuristics else "tiktoken"}
 
     stopping = {"description": "It is stopping.", "content": {"application/json": {"schema": {"type": "object"}}}}
     for name in ("readyz", "healthz"):

@@ -5,57 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, get_args
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Body, FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from app.api.dependencies import PARTS_OF_BODIES
 from app.compaction.decision import OUTPUT_CAPPED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
 from app.formats.registry import COUNTS
 from app.formats.requests import LONGEST_FOCUS
 from app.formats.sse import EVENT_SHAPES
 from app.http import own_headers
+from app.proxy.reply import Context
 from app.settings.presets import PRESETS
 
 Schema = dict[str, Any]
-
-Action = Annotated[str, Field(json_schema_extra={"enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, "recovered"]})]
-Counts = dict[str, int]
-
-
-class Tokens(TypedDict):
-    """Estimates, in the provider's tokens; `window` is the model's."""
-
-    estimated: int
-    forwarded: int
-    saved: int
-    window: int
-
-
-class Recalled(TypedDict):
-    """Passages that are quoted."""
-
-    messages: int
-    tokens: int
-
-
-class Context(TypedDict):
-    """Report of the changes to a request's context."""
-
-    conversation_id: Annotated[str, Field(description="The conversation's name, from the client or from Steno.")]
-    status: Annotated[Status, Field(description="Status of the context.")]
-    actions: Annotated[list[Action], Field(description="Changes to the history, in the order of the stages.")]
-    tokens: Tokens
-    chunks: Annotated[list[str], Field(description="The summaries in the payload, in order.")]
-    reason: Annotated[str | None, Field(description="Why Steno could not do something.")]
-    messages: NotRequired[
-        Annotated[Counts, Field(description="Number of messages changed by each action; absent if none.")]
-    ]
-    recalled: NotRequired[Recalled]
 
 
 class ContextOptions(TypedDict, total=False):
@@ -106,6 +72,7 @@ class Error(TypedDict):
 _KINDS: Any = [(kind, "validation", TypeAdapter(kind)) for kind in (Context, ContextOptions, Error)]
 SCHEMAS: dict[str, Schema] = TypeAdapter.json_schemas(_KINDS, ref_template="#/components/schemas/{model}")[1]["$defs"]
 """Schemas that FastAPI does not generate from routes, by name."""
+SCHEMAS["Context"]["properties"]["actions"]["items"]["enum"] = [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, "recovered"]
 
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "integer"}
@@ -205,7 +172,7 @@ def schema_of(app: FastAPI) -> Schema:
         for method, operation in operations.items():
             _add_examples(operation, examples.get(f"{method.upper()} {path}", {}))
             operation["security"] = NEEDED if path.startswith(("/context", "/v1")) else []
-    schema["components"]["schemas"] |= PARTS_OF_BODIES | SCHEMAS
+    schema["components"]["schemas"] |= SCHEMAS
     schema["components"] |= {"headers": HEADERS, "parameters": PARAMETERS, "securitySchemes": SECURITY}
     return schema
 

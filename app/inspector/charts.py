@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import starmap
 from math import ceil, floor, log10
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -39,7 +39,6 @@ class Compaction(Struct, frozen=True):
 
     before: int
     """Tokens that the payload would have without the summaries."""
-    after: int
     replaced: int
     """Tokens of the summarised messages."""
     summaries: int
@@ -133,7 +132,6 @@ def _compaction(calls: Sequence[UsageRecord], sent: int, forwarded: int, waited:
     seconds = max((each.seconds for each in made), default=None)
     return Compaction(
         before=forwarded if ahead else max(forwarded, min(sent, forwarded + replaced - summaries)),
-        after=forwarded,
         replaced=replaced,
         summaries=summaries,
         made=len(kept),
@@ -148,17 +146,6 @@ def _cost(calls: Sequence[UsageRecord]) -> str:
     costs = [record.cost for record in calls if record.cost is not None]
     in_dollars = all(record.price_source != "settings" for record in calls)
     return money(sum(costs), DOLLARS if in_dollars else "") if costs else ""
-
-
-class Mark(NamedTuple):
-    """Compaction in the chart: a vertical line at `x` from `upper` to `lower`."""
-
-    x: float
-    upper: float
-    lower: float
-    label: str
-    """Label with the compaction's tokens; empty if the preceding label is too near."""
-    ahead: bool
 
 
 class Column(NamedTuple):
@@ -220,14 +207,19 @@ def _points(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
 
 
-def _marks(columns: Sequence[Column], y: Callable[[float], float]) -> Iterator[Mark]:
+def _marks(columns: Sequence[Column], y: Callable[[float], float]) -> Iterator[dict[str, Any]]:
+    """Yield a vertical line for each compaction, at `x` from `upper` to `lower`. The label has the compaction's tokens;
+    it is empty if the preceding label is too near."""
     free = 0.0
     for column in columns:
         for made in column.request.compactions:
-            before, after = (made.replaced, made.summaries) if made.ahead else (made.before, made.after)
+            before, after = made.replaced, made.summaries
+            if not made.ahead:
+                before, after = made.before, column.request.forwarded
             label = f"{short(before)} → {short(after)}" if column.x >= free and before > after else ""
             free = column.x + LABELS_APART if label else free
-            yield Mark(column.x, y(made.before), y(made.after), label, made.ahead)
+            upper, lower = y(made.before), column.forwarded_at
+            yield {"x": column.x, "upper": upper, "lower": lower, "label": label, "ahead": made.ahead}
 
 
 def _x_ticks(columns: Sequence[Column]) -> Iterator[tuple[float, str]]:
@@ -240,11 +232,7 @@ def _x_ticks(columns: Sequence[Column]) -> Iterator[tuple[float, str]]:
             yield column.x, str(number)
 
 
-Filling = Literal[
-    "instructions", "tools", "summaries", "pinned", "recalled", "masked", "verbatim", "over", "reserve", "free"
-]
-
-LABELS: Mapping[Filling, str] = {
+LABELS: Mapping[str, str] = {
     "instructions": "Instructions",
     "tools": "Tools and format",
     "summaries": "Summaries",
@@ -257,7 +245,7 @@ LABELS: Mapping[Filling, str] = {
     "free": "Free",
 }
 """Labels of the fillings: the payload's contents in order, the tokens over the window, and the rest of the window."""
-_OF_PART: Mapping[str, Filling] = {
+_OF_PART: Mapping[str, str] = {
     "instructions": "instructions",
     "summarized": "summaries",
     "stub": "summaries",
@@ -276,7 +264,7 @@ _OF_PART: Mapping[str, Filling] = {
 class Share(NamedTuple):
     """Tokens of one kind of content, and their share of the window."""
 
-    filling: Filling
+    filling: str
     label: str
     tokens: int
     of_window: float
@@ -289,7 +277,7 @@ def window_shares(parts: Sequence[Mapping[str, Any]], window: int, limit: int | 
     """
     used = payload_shares(parts)
     total = sum(used.values())
-    room, inside = window, dict[Filling, int]()
+    room, inside = window, dict[str, int]()
     for filling in LABELS:  # In the order of the payload: its last tokens are over the window.
         inside[filling] = min(room, used.get(filling, 0))
         room -= inside[filling]
@@ -299,9 +287,9 @@ def window_shares(parts: Sequence[Mapping[str, Any]], window: int, limit: int | 
     return [Share(each, LABELS[each], shown[each], shown[each] / (window or 1)) for each in LABELS if shown[each]]
 
 
-def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
+def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the payload's tokens by filling. Their sum is the size of the payload."""
-    found: dict[Filling, int] = {}
+    found: dict[str, int] = {}
     for part in parts:
         filling, tokens = _OF_PART.get(part["kind"], "masked"), part["tokens"]
         if filling == "instructions":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 from msgspec import Struct
 from msgspec.structs import replace
@@ -249,18 +249,20 @@ async def _summary_page(
     )
 
 
-@router.post("/pins")
-async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
-    """Pin or unpin one message."""
+@router.post("/pins/{number}")
+async def pin_message(
+    visit: TheVisit, conversation: TheConversation, form: TheForm, number: Annotated[int, Path(ge=1, le=10**9)]
+) -> Response:
+    """Pin or unpin the message `number`, counted from 1."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
-    index, wanted = _index(form.get("message", "")), form.get("pinned") != "no"
+    index, wanted = number - 1, form.get("pinned") != "no"
     held = {pin.position for pin in await visit.find(find_pins, id_)}
     asked = held | {index} if wanted else held - {index}
     try:
         await conversations.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
     except StenoError as error:
-        return await _page(visit, conversation, at=index + 1, problem=error.message, status=error.status)
-    return _back(conversation, "pinned" if wanted else "unpinned", f"m{index + 1}", at=index + 1)
+        return await _page(visit, conversation, at=number, problem=error.message, status=error.status)
+    return _back(conversation, "pinned" if wanted else "unpinned", f"m{number}", at=number)
 
 
 @router.post("/compact")
@@ -316,13 +318,6 @@ async def ask_about_deletion(visit: TheVisit, conversation: TheConversation) -> 
 async def delete_conversation(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
     await conversations.delete_conversation(visit.services, visit.tenant, conversation.id)
     return redirected("/ui/conversations")
-
-
-def _index(number: str) -> int:
-    """Return a message's index from its number, counted from 1. Raises `HTTPException` for an invalid number."""
-    if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
-        raise no_such_page()
-    return int(number) - 1
 
 
 def _back(conversation: StoredConversation, done: str, place: str, **parameters: object) -> Response:

@@ -11,9 +11,9 @@ from fastapi.responses import Response
 
 from app.api.usage import totals_of
 from app.compaction.decision import Status
-from app.inspector.pages import address, currency_of, short, whole
-from app.inspector.visits import PageRoute, TheVisit, Visit, redirected
-from app.store import StoredCalibration, UnknownCursor, UsageSum, UsageSums, Wanted
+from app.inspector.pages import currency_of, short, whole
+from app.inspector.visits import PageRoute, TheVisit, Visit
+from app.store import StoredCalibration, UsageSum, UsageSums, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations
 from app.store.conversations import search_conversations
 from app.store.histories import find_titles
@@ -34,6 +34,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get("/ui")
+@router.get("/ui/")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = 1) -> Response:
     """Show the usage of the latest `days` days: by day, or by hour for a single day."""
     starts, size = _starts(days), timedelta(hours=1) if days == 1 else timedelta(days=1)
@@ -106,10 +107,7 @@ async def list_conversations(
 ) -> Response:
     wanted = Wanted(text=q.strip(), status=status or None, model=model or None)
     asked = {"q": wanted.text, "status": status, "model": model}  # Values of the form, for the link to the next page.
-    try:
-        found = await visit.find(search_conversations, wanted, Paging(PER_PAGE, after, "desc"))
-    except UnknownCursor:
-        return redirected(address(HERE, **asked))
+    found = await visit.find(search_conversations, wanted, Paging(PER_PAGE, after, "desc"))
     return visit.page(
         "conversations.html",
         found=found,

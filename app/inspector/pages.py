@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -35,8 +36,7 @@ DOLLARS = "$"
 _DECIMALS = 6
 
 
-def segment(text: str) -> str:
-    return quote(text, safe="")
+segment = partial(quote, safe="")
 
 
 def address(path: str, **parameters: object) -> str:
@@ -113,25 +113,11 @@ def tenant(tenant: str) -> str:
     return f"key digest …{tenant[-4:]}" if is_digest else tenant
 
 
-def words(code: str) -> str:
-    return code.replace("_", " ")
-
-
 def coded(text: str) -> Markup:
     """Escape text, and turn backticks into `<code>`."""
     pieces = str(escape(text)).split("`")
     return Markup("".join(f"<code>{each}</code>" if place % 2 else each for place, each in enumerate(pieces)))  # noqa: S704 - escaped
 
-
-def number(index: int) -> int:
-    """Return a message's number, counted from 1 after the instructions, as in summaries. REST indexes begin at 0."""
-    return index + 1
-
-
-FILTERS = {
-    each.__name__: each
-    for each in (short, whole, money, gain, percent, ago, exactly, tenant, words, coded, number, segment)
-}
 
 FILES = StaticFiles(directory=HERE / "static")
 _TEMPLATES = Environment(
@@ -142,7 +128,9 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
-_TEMPLATES.filters |= FILTERS
+_TEMPLATES.filters |= {
+    each.__name__: each for each in (short, whole, money, gain, percent, ago, exactly, tenant, coded)
+} | {"segment": segment}
 _TEMPLATES.globals |= {"version": __version__, "address": address}
 
 

@@ -246,16 +246,13 @@ class Explained(NamedTuple):
     tone: Tone = "plain"
 
 
-def explained(plan: Mapping[str, Any] | None, sent: int) -> list[Explained]:
+def explained(plan: Mapping[str, Any] | None, sent: int) -> Iterator[Explained]:
     """Explain a payload: the numbers of its plan, and each tried step with its outcome. `plan`: the stored plan (see
     `account_of` in `compaction/decision`), or None if no compaction was due. `sent`: tokens of the latest request."""
     if plan is None:
         sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
-        return [Explained("Nothing was due", sentence)]
-    return list(_explained(plan))
-
-
-def _explained(plan: Mapping[str, Any]) -> Iterator[Explained]:
+        yield Explained("Nothing was due", sentence)
+        return
     came, went, trigger = plan["estimated"], plan["forwarded"], plan["trigger"]
     source = SOURCES.get(plan["window_source"], plan["window_source"])
     yield Explained(

@@ -29,8 +29,7 @@ Type = Sequence[tuple[str, str]]
 """Pieces of text, each with the name of the schema to which it links, or with an empty string."""
 
 MOST_MODELS = 12
-WIDTH = 100
-"""Maximum characters of a line of JSON."""
+pretty = partial(json.dumps, ensure_ascii=False, indent=2)
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -154,18 +153,6 @@ def type_of(schema: Schema) -> Type:
 
 def _joined(types: Sequence[Type]) -> Type:
     return [piece for number, each in enumerate(types) for piece in ([(" or ", "")] if number else []) + list(each)]
-
-
-def pretty(value: object, indent: str = "") -> str:
-    """Return a value as JSON, with lists and objects on one line if they fit."""
-    line = json.dumps(value, ensure_ascii=False)
-    if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list) or not value:
-        return line
-    deeper = indent + "  "
-    if isinstance(value, dict):
-        inner = [f"{deeper}{json.dumps(name)}: {pretty(each, deeper)}" for name, each in value.items()]
-        return "{\n" + ",\n".join(inner) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(deeper + pretty(each, deeper) for each in value) + f"\n{indent}]"
 
 
 def _resolved(schema: Schema, part: Schema) -> Schema:

@@ -26,11 +26,10 @@ from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
-from starlette.exceptions import HTTPException
 
-from app.api.dependencies import base_of, is_https
+from app.api.dependencies import base_of, is_https, steno_error
 from app.checks import Finding
-from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials, OriginNotAllowed, StenoError
+from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials, OriginNotAllowed, StenoError, UnknownPath
 from app.http import credentials
 from app.http.asgi import peer_of, read_body
 from app.http.headers import value_of
@@ -42,7 +41,7 @@ from app.proxy.exchange import Services
 from app.proxy.request_log import REQUEST
 from app.proxy.router import LISTENER
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
-from app.store import StoreUnavailable
+from app.store import StoreUnavailable, UnknownCursor
 from app.store.conversations import has_other_tenants, is_tenant, read_tenants
 from app.store.store import P, Query, T
 
@@ -118,9 +117,6 @@ class Sessions:
         """Return the CSRF token of the session's forms. Other sites cannot read it."""
         return self._mac(b"form", session.id.encode()).hex()
 
-    def sent_from_form(self, session: Session, token: str) -> bool:
-        return compare_digest(self.form_token(session).encode(), token.encode(errors="replace"))
-
     def _mac(self, purpose: bytes, content: bytes) -> bytes:
         return blake2b(content, key=self._key, digest_size=_MAC_BYTES, person=purpose.ljust(16, b"\0")).digest()
 
@@ -171,9 +167,9 @@ TITLES = {403: "Not allowed", 404: "Not found", 503: "The database cannot be use
 """Titles of error pages by status. Other statuses have the title "That did not work"."""
 
 
-def no_such_page() -> HTTPException:
+def no_such_page() -> UnknownPath:
     """Return the error for an unknown page. Another tenant's page gets the same error, to keep its existence secret."""
-    return HTTPException(404, "There is no such page, or it is not yours.")
+    return UnknownPath("There is no such page, or it is not yours.")
 
 
 class Visit(Struct, frozen=True):
@@ -283,9 +279,10 @@ TheVisit = Annotated[Visit, Depends(visit_of)]
 
 async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
     form = await read_form(request)
-    if not visit.inspector.sessions.sent_from_form(visit.session, form.get("form_token", "")):
+    token = visit.inspector.sessions.form_token(visit.session)
+    if not compare_digest(token.encode(), form.get("form_token", "").encode(errors="replace")):
         why = "This form is not of your session: it may have ended. Go back, reload the page, and try again."
-        raise HTTPException(403, why)
+        raise OriginNotAllowed(why)
     return form
 
 
@@ -340,36 +337,24 @@ class PageRoute(APIRoute):
                     # After a link from another site, the browser sends the cookie only with the next request.
                     return render("onward.html", {})
                 return redirected("/ui/sign-in")
-            except (HTTPException, StenoError, StoreUnavailable, RequestValidationError) as error:
-                return _error_page(error, request)
+            except (StenoError, StoreUnavailable, UnknownCursor, RequestValidationError) as error:
+                return _error_page(steno_error(error), request)
 
         return shown
 
 
-def _error_page(error: Exception, request: Request) -> Response:
+def _error_page(error: StenoError, request: Request) -> Response:
     """Return the page about an error, with the session's layout if there is a session."""
-    match error:
-        case HTTPException(status_code=status, detail=why):
-            pass
-        case StoreUnavailable():
-            why = f"{error.reason}. Requests are still served; what is stored can be shown again once it is back."
-            status, why = 503, why[:1].upper() + why[1:]
-        case RequestValidationError():
-            first = error.errors()[0]
-            status, why = 400, f"{first['loc'][-1]}: {first['msg']}."
-        case StenoError():
-            request.scope[REQUEST].failed(error)
-            status, why = error.status, error.message
-        case _:
-            raise error
-    inspector, shown = _inspector(request), {"title": TITLES.get(status, "That did not work"), "why": why}
+    request.scope[REQUEST].failed(error)
+    inspector, title = _inspector(request), TITLES.get(error.status, "That did not work")
+    shown = {"title": title, "why": error.message}
     try:
         found = session_of(request, inspector)
     except StenoError:
         found = None
     if found is None:
-        return render("trouble_outside.html", shown, status)
-    return Visit(inspector, request, *found).page("trouble.html", status=status, **shown)
+        return render("trouble_outside.html", shown, error.status)
+    return Visit(inspector, request, *found).page("trouble.html", status=error.status, **shown)
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -401,14 +386,13 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
     if scope.get(LISTENER) != "callers" and inspector.sessions.accepts(given):
         log.info("operator signed in", address=address)
         return _signed_in(request, inspector, inspector.sessions.opened("", operator=True))
+    if not given:
+        return render("sign_in.html", {"problem": "Paste a key or the operator's password first."}, 400)
+    header = (b"authorization", b"Bearer " + given.encode())
     try:
-        if not given:
-            raise MissingCredentials("Paste a key or the operator's password first.")
-        header = (b"authorization", b"Bearer " + given.encode())
         identity = authenticator.identify([*scope["headers"], header], peer_of(scope))
     except (MissingCredentials, InvalidCredentials) as error:
-        status = 400 if isinstance(error, MissingCredentials) else error.status
-        return render("sign_in.html", {"problem": error.message}, status)
+        return render("sign_in.html", {"problem": error.message}, error.status)
     if not await inspector.services.store.rest(is_tenant, identity.tenant):
         guesses.count(address)
         problem = "No conversation was sent with this key, and it is not the operator's password."
@@ -451,11 +435,6 @@ async def read_file(request: Request, name: str) -> Response:
     # The browser asks each time whether the file has changed, because its name stays the same.
     answer.headers.update({"cache-control": "no-cache", "x-content-type-options": "nosniff"})
     return answer
-
-
-@router.get("/ui/")
-async def lead_to_overview() -> Response:
-    return redirected("/ui")
 
 
 @router.get("/ui/{rest:path}")

@@ -9,13 +9,14 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
-from typing import Self
+from typing import NotRequired
 
 import msgspec
 import structlog
-from msgspec import UNSET, UnsetType
+from pydantic import with_config
+from typing_extensions import TypedDict
 
-from app.compaction.decision import Decision
+from app.compaction.decision import Decision, Status
 from app.compaction.request import ChatRequest
 from app.compaction.view import Recalled
 from app.conversation.reasons import Code, Reason
@@ -41,52 +42,57 @@ FRAMES_AT_ONCE = 64
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
-class Tokens(msgspec.Struct, frozen=True):
-    """Sizes of a request in the provider's tokens, all of them estimates."""
+class Tokens(TypedDict):
+    """Estimates, in the provider's tokens; `window` is the model's."""
 
     estimated: int
-    """Tokens of the client's request."""
     forwarded: int
-    """Tokens of the payload that was sent."""
     saved: int
     window: int
-    """The model's context window; 0 if unknown."""
-
-    @classmethod
-    def counted(cls, before: int, after: int, window: int) -> Self:
-        return cls(before, after, before - after, window)
 
 
-class Context(msgspec.Struct, frozen=True):
-    """The `context` object in answers, streams, events, and the routes that plan or compact.
+@with_config(use_attribute_docstrings=True)
+class Context(TypedDict):
+    """Report of the changes to a request's context."""
 
-    `app/api/schema.py` describes each member; after a change, `make examples` updates the examples.
-    """
-
+    # The docstrings are the descriptions in the schema: after a change, run `make examples`.
     conversation_id: str
-    status: str
+    """The conversation's name, from the client or from Steno."""
+    status: Status
+    """Status of the context."""
     actions: list[str]
+    """Changes to the history, in the order of the stages."""
     tokens: Tokens
     chunks: list[str]
+    """The summaries in the payload, in order."""
     reason: str | None
-    messages: Mapping[str, int] | UnsetType = UNSET
-    recalled: Mapping[str, int] | UnsetType = UNSET
+    """Why Steno could not do something."""
+    messages: NotRequired[Mapping[str, int]]
+    """Number of messages changed by each action; absent if none."""
+    recalled: NotRequired[Mapping[str, int]]
+    """Number of `messages` with quoted passages, and `tokens` of the passages; absent if none."""
+
+
+def tokens_of(before: int, after: int, window: int) -> Tokens:
+    return {"estimated": before, "forwarded": after, "saved": before - after, "window": window}
 
 
 def context_of(request: ChatRequest, decision: Decision) -> Context:
     view = decision.view
-    recalled = view.recalled if view else ()
-    quoted = {index for part in recalled if isinstance(part, Recalled) for index in part.messages}
-    return Context(
-        conversation_id=request.conversation_id,
-        status=decision.status,
-        actions=list(decision.actions),
-        tokens=Tokens.counted(*request.tokens(decision), request.window.context),
-        chunks=[chunk.id for chunk in view.chunks] if view else [],
-        reason=decision.reason,
-        messages=(view and view.changed) or UNSET,
-        recalled={"messages": len(quoted), "tokens": request.recalled(recalled)} if recalled else UNSET,
-    )
+    context: Context = {
+        "conversation_id": request.conversation_id,
+        "status": decision.status,
+        "actions": list(decision.actions),
+        "tokens": tokens_of(*request.tokens(decision), request.window.context),
+        "chunks": [chunk.id for chunk in view.chunks] if view else [],
+        "reason": decision.reason,
+    }
+    if view and view.changed:
+        context["messages"] = view.changed
+    if view and view.recalled:
+        quoted = {index for part in view.recalled if isinstance(part, Recalled) for index in part.messages}
+        context["recalled"] = {"messages": len(quoted), "tokens": request.recalled(view.recalled)}
+    return context
 
 
 def status_member(decision: Decision) -> bytes:

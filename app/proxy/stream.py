@@ -6,8 +6,6 @@ import asyncio
 import time
 from typing import Any
 
-import msgspec
-
 from app.compaction.compactor import CompactionStart
 from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
@@ -112,7 +110,7 @@ class EarlyStream:
         await client.body(events.frame("compaction_started", known))
         await self._keep_alive(self._decided)
         decision = self._decided.result()
-        details: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
+        details: dict[str, Any] = dict(context_of(request, decision))
         members = status_member(decision) if self._reports else b""
         kind = "compaction_failed" if decision.failed else "compaction_completed"
         await client.body(events.frame(kind, details, members))

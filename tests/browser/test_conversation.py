@@ -290,7 +290,7 @@ async def test_a_message_is_pinned_and_unpinned_in_the_timeline(shop: Shop, open
 
 async def test_a_form_of_another_session_changes_nothing(shop: Shop) -> None:
     url = f"{shop.keeping.url}{shop.path()}"
-    for path, fields in (("/pins", {"message": "2", "pinned": "yes"}), ("/delete", {}), ("/compact", {})):
+    for path, fields in (("/pins/2", {"pinned": "yes"}), ("/delete", {}), ("/compact", {})):
         answer = httpx2.post(url + path, data={"form_token": "forged", **fields})
         assert answer.status_code == 403
     assert rest(shop.keeping, "/pins")["data"] == []

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def tell(request: pytest.FixtureRequest) -> Tell:
     return run
 
 
-async def post(upstream: Upstream, content: bytes | AsyncIterator[bytes] = b"{}") -> UpstreamExchange:
+async def post(upstream: Upstream, content: bytes | AsyncGenerator[bytes, None] = b"{}") -> UpstreamExchange:
     return await upstream.relay(upstream.head(b"POST", b"/v1/x", [(b"accept", b"*/*")]), content)
 
 
@@ -67,7 +67,7 @@ async def soon(condition: Callable[[], bool]) -> None:
     raise AssertionError("It never came to that.")
 
 
-async def arriving(*pieces: bytes | float) -> AsyncIterator[bytes]:
+async def arriving(*pieces: bytes | float) -> AsyncGenerator[bytes, None]:
     for piece in pieces:
         if isinstance(piece, bytes):
             yield piece
@@ -414,7 +414,7 @@ def test_a_caller_that_is_cancelled_at_any_turn_of_the_loop_leaves_nothing(
 
 
 def test_a_source_that_fails_breaks_the_request_off(scripted: ScriptedProvider, tell: Tell) -> None:
-    async def failing() -> AsyncIterator[bytes]:
+    async def failing() -> AsyncGenerator[bytes, None]:
         yield b"a"
         raise LookupError
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from app.api.conversations import read_pins
+from app.api.conversations import Pins
+from app.api.dependencies import decoded
 from app.compaction.budget import Shares, Window, budget_for
 from app.compaction.view import Altered, Conversation, View, whole
 from app.conversation.identity import Identity
@@ -119,7 +120,7 @@ def check_body(data: bytes, random: Random) -> None:
         RawObject(found.with_status(b'"context_status":"full","context":{}'))
     for format_ in FORMATS:
         _check_request(format_, data)
-    _refused(lambda: read_pins(data))
+    _refused(lambda: decoded(data, Pins, ""))
 
 
 def _is_plain(data: bytes) -> bool:

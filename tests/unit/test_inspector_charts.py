@@ -45,7 +45,7 @@ def call(place: int, request: str, purpose: Any = "message", **changes: Any) -> 
 def test_its_summaries_are_one_compaction_with_all_they_took() -> None:
     (request,) = requests_of([call(0, "a", "summary"), call(1, "a", "summary"), call(2, "a")], 1, 10)
     (made,) = request.compactions
-    assert (made.before, made.after, made.replaced, made.summaries) == (6_000, 2_500, 8_000, 1_000)
+    assert (made.before, made.replaced, made.summaries) == (6_000, 8_000, 1_000)
     assert (made.made, made.seconds, made.cost, made.ahead) == (2, 2.5, "$1.00", False)
     assert request.cost == "$1.50"
 
@@ -53,7 +53,7 @@ def test_its_summaries_are_one_compaction_with_all_they_took() -> None:
 def test_a_compaction_begins_at_the_payload_that_would_have_been_without_it() -> None:
     """What is quoted in this payload alone is no part of what was before."""
     (request,) = requests_of([call(0, "a", "summary"), call(1, "a", estimated=9_000, forwarded=2_900)], 1, 10)
-    assert [(made.before, made.after) for made in request.compactions] == [(2_900 + 4_000 - 500, 2_900)]
+    assert [made.before for made in request.compactions] == [2_900 + 4_000 - 500]
 
 
 def request(number: int, sent: int, forwarded: int | None = None, **changes: Any) -> ChartedRequest:
@@ -65,7 +65,7 @@ def request(number: int, sent: int, forwarded: int | None = None, **changes: Any
 
 def made(before: int, after: int, **changes: Any) -> Compaction:
     known: dict[str, Any] = {"replaced": before - after + 500, "summaries": 500, "made": 1, "calls": 1, "ahead": False}
-    return Compaction(before=before, after=after, **(known | {"seconds": 3.2, "cost": ""} | changes))
+    return Compaction(before=before, **(known | {"seconds": 3.2, "cost": ""} | changes))
 
 
 def drawn(*requests: ChartedRequest) -> Any:
@@ -104,7 +104,8 @@ def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int, int]
     ]
     chart = drawn(*shown)
     at = [float(number) for point in chart.area.split() for number in point.split(",")[1:]]
-    at += heights(chart.sent) + [at for at, _ in chart.y_ticks] + [h for mark in chart.marks for h in mark[1:3]]
+    at += heights(chart.sent) + [at for at, _ in chart.y_ticks]
+    at += [mark[end] for mark in chart.marks for end in ("upper", "lower")]
     assert all(0 <= height <= 100 for height in at)
     assert all(0 <= column.x <= 100 for column in chart.columns)
 

@@ -186,7 +186,7 @@ def test_every_step_has_words(name: str) -> None:
         "summarise": [each.name.lower() for each in Outcome],
     }
     for outcome in outcomes.get(name, ["sent"] if name == "unchanged" else ["sent", "refused"]):
-        (told,) = explained(plan(step(name, outcome, 10, 1)), 0)[3:4]
+        (told,) = [*explained(plan(step(name, outcome, 10, 1)), 0)][3:4]
         assert told.title
         assert told.text.endswith(".")
         assert "_" not in told.text

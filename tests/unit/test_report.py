@@ -9,13 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import schema
 from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code, because
-from app.proxy.reply import Context, context_headers, context_members, context_of
+from app.proxy.reply import context_headers, context_members, context_of
 from app.tokens.calibration import Line
 from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, TENANT
@@ -46,22 +45,16 @@ def test_an_answer_an_event_and_a_plan_give_the_same_context(
     members = context_members(known, decision)
     assert members.status == FULL
     answered = msgspec.json.decode(b"{%b}" % members.report)
-    assert answered == {"context_status": "full", "context": msgspec.to_builtins(context_of(known, decision))}
-    assert msgspec.convert(answered["context"], Context) == context_of(known, decision)
-
-
-def test_the_schema_describes_each_member_of_the_context() -> None:
-    described = schema.SCHEMAS["Context"]["properties"]
-    assert [field.name for field in msgspec.structs.fields(Context)] == list(described)
+    assert answered == {"context_status": "full", "context": context_of(known, decision)}
 
 
 def test_headers_and_members_give_the_same_numbers() -> None:
     known = request("auto_1", 1_000, Line(20.0, 1.5))
-    headers, tokens = dict(context_headers(known, UNTOUCHED)), context_of(known, UNTOUCHED).tokens
+    headers, tokens = dict(context_headers(known, UNTOUCHED)), context_of(known, UNTOUCHED)["tokens"]
     assert headers == {
         b"x-context-status": b"full",
         b"x-context-conversation-id": b"auto_1",
-        b"x-context-tokens-before": b"%d" % tokens.estimated,
-        b"x-context-tokens-after": b"%d" % tokens.forwarded,
-        b"x-context-window": b"%d" % tokens.window,
+        b"x-context-tokens-before": b"%d" % tokens["estimated"],
+        b"x-context-tokens-after": b"%d" % tokens["forwarded"],
+        b"x-context-window": b"%d" % tokens["window"],
     }
