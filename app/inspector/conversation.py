@@ -159,8 +159,8 @@ async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenfu
     """Return the stored messages of one page and their tokens, by index. Leading instructions have negative indexes."""
     history = await _latest_history(visit, conversation)
     first = paging.first or min((message.index for message in history.messages), default=0) if history else 0
-    found = history.between(first, paging.last) if history else ()
-    return {message.index: (said_in(message), message.tokens) for message in found}
+    found = history.messages if history else ()
+    return {each.index: (said_in(each), each.tokens) for each in found if first <= each.index <= paging.last}
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
@@ -231,7 +231,8 @@ async def _summary_page(
         raise no_such_page()
     history = await visit.services.store.history(visit.tenant, conversation.id) if not chunk.level else None
     is_source = history is not None and chunk.through_digest in history.digests
-    kept = history.between(chunk.first_index, chunk.last_index) if history and is_source else []
+    kept = history.messages if history and is_source else ()
+    kept = [message for message in kept if chunk.first_index <= message.index <= chunk.last_index]
     ledger = await visit.find(read_records, conversation.id, Paging(CALLS, order="desc"))
     return visit.page(
         "summary.html",

@@ -1,12 +1,7 @@
 """The store: conversations, chunks, leases, calibrations, usage and more, in SQLite or PostgreSQL. All SQL is here."""
 
 from app.store.calibrations import CalibrationKey, StoredCalibration
-from app.store.conversations import (
-    ConversationSeen,
-    Pin,
-    StoredConversation,
-    Wanted,
-)
+from app.store.conversations import ConversationSeen, Pin, StoredConversation, Wanted
 from app.store.engine import (
     DatabaseUnusable,
     DatabaseURLError,
@@ -19,11 +14,4 @@ from app.store.histories import LatestHistory, StoredHistory, StoredMessage
 from app.store.leases import Claim, Lease
 from app.store.store import Store
 from app.store.tables import Page, Paging
-from app.store.usage import (
-    StoredUsage,
-    UsagePage,
-    UsageRecord,
-    UsageReport,
-    UsageSum,
-    UsageSums,
-)
+from app.store.usage import StoredUsage, UsagePage, UsageRecord, UsageReport, UsageSum, UsageSums

@@ -139,13 +139,10 @@ async def read_learned_windows(
     """Return `model`, `tenant`, `limit_tokens` and `left_ms` (milliseconds until it expires) of at most `most` limits,
     the last to expire first."""
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
-    rows = await connection.execute(
-        sa.select(row.model, row.tenant, row.limit_tokens, left.label("left_ms"))
-        .where(row.upstream == upstream, row.expires_at > read_once(now_ms()))
-        .order_by(row.expires_at.desc(), row.model, row.tenant)
-        .limit(most)
-    )
-    return rows.all()
+    rows = sa.select(row.model, row.tenant, row.limit_tokens, left.label("left_ms"))
+    live = rows.where(row.upstream == upstream, row.expires_at > read_once(now_ms()))
+    latest = live.order_by(row.expires_at.desc(), row.model, row.tenant).limit(most)
+    return (await connection.execute(latest)).all()
 
 
 async def learn_window(
@@ -153,55 +150,29 @@ async def learn_window(
 ) -> None:
     """Store the smaller of `limit` (in tokens) and the stored limit, to expire in `seconds`. Delete expired rows. Of
     the tenant's rows at this upstream, keep the hundred rows that expire last."""
-    await connection.execute(sa.delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
-    statement = insert_into(connection, learned_windows).values(
-        upstream=upstream,
-        model=model,
-        tenant=tenant,
-        limit_tokens=limit,
-        learnt_at=now_ms(),
-        expires_at=now_ms() + round(seconds * 1000),
-    )
-    there, new = learned_windows.c.limit_tokens, statement.excluded
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=list(learned_windows.primary_key),
-            set_={
-                "limit_tokens": sa.case((there < new.limit_tokens, there), else_=new.limit_tokens),
-                "learnt_at": new.learnt_at,
-                "expires_at": new.expires_at,
-            },
-        )
-    )
-    of_tenant = owned(learned_windows, tenant, upstream=upstream)
-    oldest_kept = (
-        sa.select(learned_windows.c.expires_at)
-        .where(of_tenant)
-        .order_by(learned_windows.c.expires_at.desc())
-        .offset(MOST_OF_TENANT - 1)
-        .limit(1)
-    )
-    await connection.execute(
-        sa.delete(learned_windows).where(of_tenant, learned_windows.c.expires_at < oldest_kept.scalar_subquery())
-    )
+    there, own = learned_windows.c, owned(learned_windows, tenant, upstream=upstream)
+    await connection.execute(sa.delete(learned_windows).where(there.expires_at <= now_ms()))
+    times = {"learnt_at": now_ms(), "expires_at": now_ms() + round(seconds * 1000)}
+    values = {"upstream": upstream, "model": model, "tenant": tenant, "limit_tokens": limit, **times}
+    statement = insert_into(connection, learned_windows).values(values)
+    new = statement.excluded.limit_tokens
+    smaller = sa.case((there.limit_tokens < new, there.limit_tokens), else_=new)
+    changed = {**times, "limit_tokens": smaller}
+    key = list(learned_windows.primary_key)
+    await connection.execute(statement.on_conflict_do_update(index_elements=key, set_=changed))
+    latest = sa.select(there.expires_at).where(own).order_by(there.expires_at.desc())
+    oldest_kept = latest.offset(MOST_OF_TENANT - 1).limit(1).scalar_subquery()
+    await connection.execute(sa.delete(learned_windows).where(own, there.expires_at < oldest_kept))
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
     """Delete the tenant's limit if it is less than `below` tokens: another replica may have stored a larger limit."""
-    await connection.execute(
-        sa.delete(learned_windows).where(
-            owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below
-        )
-    )
+    own = owned(learned_windows, tenant, upstream=upstream, model=model)
+    await connection.execute(sa.delete(learned_windows).where(own, learned_windows.c.limit_tokens < below))
 
 
 async def read_models_used(connection: AsyncConnection, tenant: str, most: int = 1_000) -> list[str]:
     """Return at most `most` models of a tenant's conversations, the most recently used first."""
-    rows = await connection.execute(
-        sa.select(conversations.c.model)
-        .where(conversations.c.tenant == tenant)
-        .group_by(conversations.c.model)
-        .order_by(sa.func.max(conversations.c.updated_at).desc(), conversations.c.model)
-        .limit(most)
-    )
-    return list(rows.scalars())
+    model, latest = conversations.c.model, sa.func.max(conversations.c.updated_at).desc()
+    models = sa.select(model).where(conversations.c.tenant == tenant).group_by(model)
+    return list(await connection.scalars(models.order_by(latest, model).limit(most)))

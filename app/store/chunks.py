@@ -58,16 +58,14 @@ async def recent_first_chunks(
 ) -> list[FirstChunk]:
     """Return recent chunks that start at a history's first message and end with one of these messages."""
     table = summary_chunks.c
-    # The condition on the time saves rows: thousands of chunks may end with the same message.
-    rows = await connection.execute(
-        sa.select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
-            owned(summary_chunks, tenant, series=series, level=0, first_index=0),
-            table.history_length.is_not(None),
-            table.created_at > read_once(now_ms() - round(within_seconds * 1000)),
-            is_among(connection, table.last_message_digest, frozenset(messages)),
-        )
+    found = sa.select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
+        owned(summary_chunks, tenant, series=series, level=0, first_index=0),
+        table.history_length.is_not(None),
+        # Saves rows: thousands of chunks may end with the same message.
+        table.created_at > read_once(now_ms() - round(within_seconds * 1000)),
+        is_among(connection, table.last_message_digest, frozenset(messages)),
     )
-    return [FirstChunk(*row) for row in rows]
+    return [FirstChunk(*row) for row in await connection.execute(found)]
 
 
 async def masks_in(
@@ -85,11 +83,8 @@ async def keep_mask(
 ) -> None:
     """Store a mask. Idempotent; needs a transaction."""
     values = {"tenant": tenant, "settings": settings, "digest": digest, "start_digest": start}
-    await connection.execute(
-        insert_into(connection, masks)
-        .values(**values, conversation_id=conversation_id, created_at=now_ms())
-        .on_conflict_do_nothing()
-    )
+    new = insert_into(connection, masks).values(**values, conversation_id=conversation_id, created_at=now_ms())
+    await connection.execute(new.on_conflict_do_nothing())
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
@@ -216,23 +211,18 @@ async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]
     rows = await connection.execute(sa.select(tenant, id_).where(*known, is_due))
     # In order of their keys, so that two replicas cannot deadlock.
     if due := sorted({(row.tenant, row.id) for row in rows} & set(used)):
+        used_now = sa.update(summary_chunks).values(used_at=now_ms())
         of_row = (tenant == sa.bindparam("of_tenant"), id_ == sa.bindparam("of_id"))
-        await connection.execute(
-            sa.update(summary_chunks).where(*of_row).values(used_at=now_ms()),
-            [{"of_tenant": tenant, "of_id": id_} for tenant, id_ in due],
-        )
+        await connection.execute(used_now.where(*of_row), [{"of_tenant": key[0], "of_id": key[1]} for key in due])
 
 
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
-    folds = await connection.execute(
-        sa.select(summary_chunks.c.id, summary_chunks.c.children)
-        .where(summary_chunks.c.tenant == tenant, sa.cast(summary_chunks.c.children, sa.Text) != "[]")
-        .order_by(summary_chunks.c.last_index, summary_chunks.c.level)
-    )
+    table = summary_chunks.c
+    folds = sa.select(table.id, table.children).where(table.tenant == tenant, sa.cast(table.children, sa.Text) != "[]")
     reached: set[str] = set()
     # A fold ends at or after the end of its children, and has a higher level than they. So in this order children come
     # before their folds, and one pass finds all folds.
-    for fold in folds:
+    for fold in await connection.execute(folds.order_by(table.last_index, table.level)):
         if not (children | reached).isdisjoint(fold.children):
             reached.add(fold.id)
     return reached

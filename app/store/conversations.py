@@ -313,12 +313,8 @@ async def has_other_tenants(connection: AsyncConnection, tenant: str) -> bool:
 async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
     """Return tenants with conversations, at most `MOST_TENANTS`, the most recent first."""
     table, latest = conversations.c, sa.func.max(conversations.c.updated_at).label("latest")
-    rows = await connection.execute(
-        sa.select(table.tenant, sa.func.count().label("number"), latest)
-        .group_by(table.tenant)
-        .order_by(latest.desc(), table.tenant)
-        .limit(MOST_TENANTS)
-    )
+    tenants = sa.select(table.tenant, sa.func.count().label("number"), latest).group_by(table.tenant)
+    rows = await connection.execute(tenants.order_by(latest.desc(), table.tenant).limit(MOST_TENANTS))
     return [SeenTenant(row.tenant, row.number, moment(row.latest)) for row in rows]
 
 
@@ -333,15 +329,10 @@ async def bind_pins(
 ) -> list[Pin]:
     """Bind the unbound pins at these positions to these digests, and return all pins of the conversation. If two
     branches bind a pin at once, the first branch gets it. Needs a transaction."""
-    await connection.execute(
-        sa.update(pins).where(
-            owned(pins, tenant, conversation_id=conversation_id),
-            pins.c.position == sa.bindparam("at"),
-            pins.c.digest.is_(None),
-        ),
-        # In order of their keys, so that two replicas cannot deadlock.
-        [{"at": position, "digest": digests[position]} for position in sorted(digests)],
-    )
+    own = owned(pins, tenant, conversation_id=conversation_id, digest=None)
+    # In order of their keys, so that two replicas cannot deadlock.
+    bound = [{"at": position, "digest": digests[position]} for position in sorted(digests)]
+    await connection.execute(sa.update(pins).where(own, pins.c.position == sa.bindparam("at")), bound)
     return await find_pins(connection, tenant, conversation_id)
 
 
@@ -349,18 +340,12 @@ async def set_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, positions: Sequence[int]
 ) -> list[Pin] | None:
     """Replace the pins, and return the new, unbound pins; None if the conversation is unknown. Needs a transaction."""
-    known = await connection.execute(
-        sa.select(conversations.c.id)
-        .where(owned(conversations, tenant, id=conversation_id))
-        # Makes other transactions that delete the conversation or replace its pins wait.
-        .with_for_update()
-    )
-    if known.first() is None:
+    known = sa.select(conversations.c.id).where(owned(conversations, tenant, id=conversation_id))
+    # The lock makes other transactions that delete the conversation or replace its pins wait.
+    if await connection.scalar(known.with_for_update()) is None:
         return None
-    await connection.execute(sa.delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
-    if positions:
-        keys = {"tenant": tenant, "conversation_id": conversation_id}
-        await connection.execute(
-            sa.insert(pins).values(created_at=now_ms()), [{**keys, "position": p} for p in sorted(set(positions))]
-        )
+    keys = {"tenant": tenant, "conversation_id": conversation_id}
+    await connection.execute(sa.delete(pins).where(owned(pins, **keys)))
+    if new := [{**keys, "position": position} for position in sorted(set(positions))]:
+        await connection.execute(sa.insert(pins).values(created_at=now_ms()), new)
     return await find_pins(connection, tenant, conversation_id)

@@ -292,7 +292,7 @@ class Database:
             if not self.address.prepares:  # Behind PgBouncer the session has no limits.
                 limits |= _limits_of(connection.dialect.server_version_info or (), self._lock_seconds)
             if patient:
-                limits |= _lock_limit(PATIENT_LOCK_SECONDS)
+                limits |= {"lock_timeout": f"{PATIENT_LOCK_SECONDS * 1000:.0f}ms"}
             if limits:
                 await connection.exec_driver_sql(_set(limits, local=True))
             yield connection
@@ -353,10 +353,9 @@ class Database:
         # A database in memory ends with its connection. A pool of one connection keeps it, and runs one transaction at
         # a time. StaticPool would give the connection to two tasks at once, and a rollback of one task would discard
         # the other's rows. A file has no overflow connections, because each of them would start a thread at each use.
+        database = ":memory:" if self.address.path is None else str(self.address.path)
         engine = create_async_engine(
-            URL.create(
-                "sqlite+aiosqlite", database=":memory:" if self.address.path is None else str(self.address.path)
-            ),
+            URL.create("sqlite+aiosqlite", database=database),
             connect_args={"timeout": COMMAND_SECONDS, "isolation_level": None},
             poolclass=AsyncAdaptedQueuePool,
             pool_timeout=COMMAND_SECONDS,
@@ -431,11 +430,7 @@ async def _connect(connect: Callable[[], Awaitable[Any]], lock_seconds: float | 
 
 def _limits_of(server_version: tuple[Any, ...], lock_seconds: float) -> dict[str, str]:
     newer = _LIMITS_SINCE_17 if server_version >= (17,) else {}
-    return {**_lock_limit(lock_seconds), **_LIMITS, **newer}
-
-
-def _lock_limit(seconds: float) -> dict[str, str]:
-    return {"lock_timeout": f"{seconds * 1000:.0f}ms"}
+    return {"lock_timeout": f"{lock_seconds * 1000:.0f}ms", **_LIMITS, **newer}
 
 
 def _set(values: Mapping[str, str], *, local: bool) -> str:
@@ -449,12 +444,11 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
     for pragma in (*pragmas, f"cache_size=-{CACHE_KIB}"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-    # SQLite's own `lower` changes ASCII letters only.
-    connection.create_function("lower", 1, _lower, deterministic=True)
 
+    def lower(value: object) -> object:  # SQLite's own changes ASCII letters only.
+        return value.lower() if isinstance(value, str) else value
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
+    connection.create_function("lower", 1, lower, deterministic=True)
 
 
 def _begin_immediate(connection: Connection) -> None:

@@ -95,10 +95,6 @@ class StoredHistory(Struct, frozen=True):
     is_latest: bool
     """Whether this is the history of the conversation's latest request."""
 
-    def between(self, first: int, last: int) -> list[StoredMessage]:
-        """Messages from one index to another, both inclusive."""
-        return [message for message in self.messages if first <= message.index <= last]
-
 
 class _Sizes(Struct):
     """First line of the compressed content, as JSON. The messages follow, without separators."""

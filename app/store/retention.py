@@ -47,9 +47,7 @@ TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 # Erasure follows the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}
 _ERASED = (conversations, heads, *(table for table in TABLES if table.name not in _FIRST))
-_TIMES: tuple[sa.Column[int], ...] = (
-    *(summary_chunks.c.used_at, usage_records.c.created_at, calibrations.c.updated_at, learned_windows.c.expires_at),
-)
+_TIMES = summary_chunks.c.used_at, usage_records.c.created_at, calibrations.c.updated_at, learned_windows.c.expires_at
 """Columns that give the age of rows to delete."""
 
 

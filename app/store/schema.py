@@ -25,14 +25,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import app
-from app.store.engine import (
-    DATABASE_ERRORS,
-    Database,
-    DatabaseUnusable,
-    describe_refusal,
-    is_away,
-    unopened,
-)
+from app.store.engine import DATABASE_ERRORS, Database, DatabaseUnusable, describe_refusal, is_away, unopened
 from app.store.tables import insert_into, metadata, settings_check
 
 log = structlog.get_logger("steno.store")
@@ -78,17 +71,12 @@ async def _has_table(connection: AsyncConnection, name: str) -> bool:
 
 def refuse_unknown(revision: str | None) -> None:
     """Raise DatabaseUnusable if this release can neither use the revision nor migrate from it."""
-    if revision is None or revision in REVISIONS:
-        return
-    if revision < REVISIONS[0]:
+    if revision is not None and revision not in REVISIONS:
         raise DatabaseUnusable(
-            f"The database is at revision {revision}; this release of Steno migrates from {REVISIONS[0]} on. Run "
-            "`steno migrate` of release 0.1 at commit 21db7e6e first, and then of this one."
+            f"The database is at revision {revision}; this release of Steno migrates from {REVISIONS[0]} on, and knows "
+            f"none after {NEWEST}. Run `steno migrate` of release 0.1 at commit 21db7e6e before that of this release, "
+            "or start the release that migrated the database, or a newer one."
         )
-    raise DatabaseUnusable(
-        f"The database is at revision {revision}; this release of Steno knows none after {NEWEST}. "
-        "Start the release that migrated it, or a newer one."
-    )
 
 
 async def is_newest(database: Database) -> bool:

@@ -54,9 +54,8 @@ log = structlog.get_logger("steno.store")
 TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
 FLUSH_SECONDS = 5.0
-FIRST_PAUSE_SECONDS = 0.2
-LONGEST_PAUSE_SECONDS = 5.0
-"""Longest pause between attempts to connect at the start. Each pause is twice as long as the last."""
+CONNECT_PAUSE_SECONDS = 1.0
+"""Pause between attempts to connect at the start."""
 COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
 """Earliest times of the attempts to commit, in seconds after the first attempt. The last attempts are for a failover,
 which takes twenty seconds or more."""
@@ -151,15 +150,12 @@ class Store:
         self.ready.set()
 
     async def _connect_later(self) -> None:
-        pause, began = FIRST_PAUSE_SECONDS, monotonic()
+        began = monotonic()
         while not self.ready.is_set():
-            await sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await sleep(CONNECT_PAUSE_SECONDS)
             try:
                 await self.connect()
-            except StoreUnavailable as error:
-                self._away(error.reason)
-            except DatabaseUnusable as error:
+            except (StoreUnavailable, DatabaseUnusable) as error:
                 # Steno serves requests already: it continues without a store and logs the reason.
                 self._away(str(error))
             except Exception:

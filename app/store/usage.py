@@ -13,17 +13,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.tables import (
-    DAY_MS,
-    Page,
-    Paging,
-    insert_into,
-    moment,
-    now_ms,
-    owned,
-    read_page,
-    usage_records,
-)
+from app.store.tables import DAY_MS, Page, Paging, insert_into, moment, now_ms, owned, read_page, usage_records
 from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400

@@ -82,13 +82,6 @@ class Queue(dict[Key, T]):
         elif isinstance(later, ConversationSeen):
             self[key] = cast("T", replace(later, requests=later.requests - _requests_of(row)))
 
-    def erase(self, what: Erased) -> bool:
-        """Remove the rows of the erased conversation or tenant. Return whether there were such rows."""
-        erased = [key for key in self if what.covers(*key[:2])]
-        for key in erased:
-            del self[key]
-        return bool(erased)
-
 
 def _requests_of(row: object) -> int:
     return row.requests if isinstance(row, ConversationSeen) else 1
@@ -229,10 +222,13 @@ class WriteBehind:
         async with self._writing:
             erased = await erase()
             self.catch_up()
-            waited = [queue.erase(what) for queue in (self.conversations, self.usage, self.histories)]
+            queues: tuple[Queue[Any], ...] = self.conversations, self.usage, self.histories
+            waited = [(queue, key) for queue in queues for key in queue if what.covers(*key[:2])]
+            for queue, key in waited:
+                del queue[key]
             self.epoch += 1
             self._erased.append(what)
-            return erased or any(waited)
+            return erased or bool(waited)
 
     def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
         """True if this process erased the conversation after the epoch, or may have forgotten such an erasure."""

@@ -45,7 +45,6 @@ async def test_a_history_comes_back_as_it_was_recorded(store: Store) -> None:
     ]
     digests = history_of(*TALK[:3]).digests
     assert (found.head, found.digests, found.is_latest) == (digests[-1], frozenset(digests), True)
-    assert [message.index for message in found.between(1, 9)] == [1, 2]
 
 
 async def test_leading_instructions_stand_before_the_first_message(store: Store) -> None:
@@ -53,7 +52,7 @@ async def test_leading_instructions_stand_before_the_first_message(store: Store)
     found = await store.history(TENANT, "c1")
     assert found is not None
     assert [message.index for message in found.messages] == [-2, -1, 0, 1]
-    assert [text_of(message.sent) for message in found.between(-2, 0)] == ["be brief", "be kind", TALK[0]]
+    assert [text_of(message.sent) for message in found.messages[:3]] == ["be brief", "be kind", TALK[0]]
 
 
 async def test_the_latest_request_counts_whatever_branch_it_is_of(store: Store) -> None:
