@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_470,
+    "app": 37_383,
     "app/cli": 1_482,
     "app/compaction": 9_066,
     "app/conversation": 1_941,
@@ -25,11 +25,11 @@ LINES = {
     "app/api": 1_900,
     "app/runtime": 475,
     "app/settings": 1_417,
-    "app/store": 3_628,
+    "app/store": 3_520,
     "app/telemetry": 475,
     "app/tokens": 1_923,
     "app/formats": 6_019,
-    "tests": 45_321,
+    "tests": 45_320,
     "lab": 8_116,
 }
 """Lines of Python by folder, at most."""
