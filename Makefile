@@ -34,7 +34,7 @@ STENO_ALONE = default,default+prices
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation poisoning bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay rivals exchanges test release-check properties coverage schema histories clients agents replays lease fuzz faults chaos fleet isolation bench accuracy costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -122,10 +122,6 @@ chaos: dev-env ## kill, pause and cut off four processes and their database; opt
 fleet: dev-env ## kill, partition, restart and upgrade three processes, PgBouncer and a PostgreSQL of Patroni's under load; options: SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.chaos.fleet $(if $(SEED),--seed $(SEED))
-
-poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
 
 histories: dev-env ## hostile histories in four formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
 	@$(VENV)/python scripts/fetch_tables.py .tables

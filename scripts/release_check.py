@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "build" / "release-check"
 SUITES = (
-    *("lint", "test", "properties", "schema", "lease", "replays", "histories", "poisoning", "isolation"),
+    *("lint", "test", "properties", "schema", "lease", "replays", "histories", "isolation"),
     *("fuzz", "faults", "chaos", "fleet", "clients", "agents", "installs", "image"),
 )
 

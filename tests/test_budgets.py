@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_923,
     "app/formats": 6_019,
-    "tests": 45_320,
-    "lab": 8_116,
+    "tests": 44_976,
+    "lab": 8_115,
 }
 """Lines of Python by folder, at most."""
 FILES = 161

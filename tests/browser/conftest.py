@@ -7,8 +7,8 @@ another host fails the test that opened it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -104,42 +104,57 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def open_page(chromium: Browser, served: Steno) -> AsyncIterator[OpenPage]:
-    """Opens pages of Steno, each in a browser of its own, and watches them."""
+@asynccontextmanager
+async def opening(chromium: Browser) -> AsyncIterator[Callable[..., Awaitable[Page]]]:
+    """Opens pages, each in a browser of its own, and watches them."""
     wrong: list[str] = []
     async with AsyncExitStack() as opened:
 
         async def open_one(
+            url: str,
             path: str,
             *,
             width: int = DESK["width"],
             theme: Literal["light", "dark"] = "light",
-            visitor: Visitor = "anonymous",
             scripts: bool = True,
+            headers: Mapping[str, str] | None = None,
         ) -> Page:
             size = {"width": width, "height": PHONE["height"] if width <= PHONE["width"] else DESK["height"]}
             context = await chromium.new_context(
                 viewport=size,  # type: ignore[arg-type] # its own dictionary type
                 color_scheme=theme,
-                base_url=served.url,
+                base_url=url,
                 reduced_motion="reduce",
                 java_script_enabled=scripts,
-                extra_http_headers={"x-forwarded-for": "203.0.113.7"} if visitor == "stranger" else {},
+                extra_http_headers=dict(headers or {}),
             )
             opened.push_async_callback(context.close)
             context.set_default_timeout(WAIT_MS)
             page = await context.new_page()
-            watch(page, served.url, wrong)
-            if visitor == "operator":
-                await page.goto("/ui/sign-in")
-                await page.get_by_label("API key or operator's password").fill(PASSWORD)
-                await page.get_by_role("button", name="Sign in").click()
+            watch(page, url, wrong)
             await page.goto(path)
             return page
 
         yield open_one
     assert not wrong
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def open_page(chromium: Browser, served: Steno) -> AsyncIterator[OpenPage]:
+    """Opens pages of the shared Steno."""
+    async with opening(chromium) as open_one:
+
+        async def open_for(path: str, *, visitor: Visitor = "anonymous", **options: Any) -> Page:
+            if visitor != "operator":
+                headers = {"x-forwarded-for": "203.0.113.7"} if visitor == "stranger" else None
+                return await open_one(served.url, path, headers=headers, **options)
+            page = await open_one(served.url, "/ui/sign-in", **options)
+            await page.get_by_label("API key or operator's password").fill(PASSWORD)
+            await page.get_by_role("button", name="Sign in").click()
+            await page.goto(path)
+            return page
+
+        yield open_for
 
 
 def watch(page: Page, own: str, wrong: list[str]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +17,7 @@ from playwright.async_api import Browser, Page, expect
 
 from lab.simulator import Simulator
 from tests.browser.axe import findings
-from tests.browser.conftest import DESK, PHONE, TABLES, fits_its_width, watch
+from tests.browser.conftest import PHONE, TABLES, fits_its_width, opening
 from tests.e2e import running
 from tests.e2e.histories import used
 from tests.e2e.running import WINDOW, Steno
@@ -50,7 +49,7 @@ class Shop:
 
 
 OpenAt = Callable[..., Awaitable[Page]]
-"""`await open_at(steno, path, width=..., theme=..., script=...)`."""
+"""`await open_at(steno, path, width=..., theme=..., scripts=...)`."""
 
 
 @pytest.fixture(scope="session")
@@ -123,28 +122,8 @@ def ask_responses(steno: Steno, number: int, name: str = PLACES["responses"]) ->
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_at(chromium: Browser) -> AsyncIterator[OpenAt]:
-    wrong: list[str] = []
-    async with AsyncExitStack() as opened:
-
-        async def open_one(
-            steno: Steno, path: str, *, width: int = DESK["width"], theme: Any = "light", script: bool = True
-        ) -> Page:
-            context = await chromium.new_context(
-                viewport={"width": width, "height": 860},
-                color_scheme=theme,
-                base_url=steno.url,
-                reduced_motion="reduce",
-                java_script_enabled=script,
-            )
-            opened.push_async_callback(context.close)
-            context.set_default_timeout(8_000)
-            page = await context.new_page()
-            watch(page, steno.url, wrong)
-            await page.goto(path)
-            return page
-
-        yield open_one
-    assert not wrong
+    async with opening(chromium) as open_one:
+        yield lambda steno, path, **options: open_one(steno.url, path, **options)
 
 
 def rest(steno: Steno, path: str, name: str = SHOP, key: str | None = None) -> Any:
@@ -279,7 +258,7 @@ async def test_the_plot_names_its_requests(shop: Shop, open_at: OpenAt) -> None:
 
 
 async def test_a_message_is_pinned_and_unpinned_in_the_timeline(shop: Shop, open_at: OpenAt) -> None:
-    page = await open_at(shop.keeping, f"{shop.path()}?at=3", script=False)
+    page = await open_at(shop.keeping, f"{shop.path()}?at=3", scripts=False)
     await page.get_by_role("button", name="Pin message 3", exact=True).click()
     await expect(page.get_by_text("The message is pinned")).to_be_visible()
     assert [pin["index"] for pin in rest(shop.keeping, "/pins")["data"]] == [2]

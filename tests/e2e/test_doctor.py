@@ -113,6 +113,21 @@ async def test_what_is_found(
     assert asked == (f"Bearer {key}" if key else None)
 
 
+async def test_each_upstream_is_asked_with_its_own_key_and_no_other(
+    doctor: Examine, simulator: Simulator, provider: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_KEY", "sk-other")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-default")
+    address = {"base_url": f"{provider.url}/v1"}
+    simulator.when(lambda record: record.header("authorization") is None, status=401)
+    report = await doctor(upstreams={"keyed": {**address, "api_key_env": "OTHER_KEY"}, "bare": address})
+    assert report.healthy
+    assert "reachable, lists " in report.finding("upstream keyed")
+    assert "reachable; without a key it does not list its models" in report.finding("upstream bare")
+    keys = {record.header("authorization") for record in simulator.log}
+    assert (keys, len(simulator.log)) == ({"Bearer sk-default", "Bearer sk-other", None}, 3)
+
+
 # The database
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -138,42 +137,6 @@ def test_anthropics_client_goes_through_five_compactions_with_tools(simulator: S
         assert [talk.compactions >= COMPACTIONS for talk in talks] == [True, True]
         assert not talks[0].chunks & talks[1].chunks
     assert statuses(simulator) <= {200, 400}, "thinking that is refused after a compaction in mid-turn is tried without"
-
-
-def test_anthropics_tool_runner_goes_through_five_compactions(simulator: Simulator, steno: StartSteno) -> None:
-    """In one turn, which is open all the while: nothing of its thinking may be refused."""
-    simulator.script.clear()
-    found = iter(range(100))
-
-    def look_up(order: str) -> str:
-        """Finds an order.
-
-        Args:
-            order: its number
-        """
-        return f"{next(found)}. {order}: {FOUND} {FOUND} {FOUND}"
-
-    simulator.when(lambda record: record.kind == "chat", times=60, tool_calls=[CALL])
-    with client_of(steno()) as client:
-        runner: Any = client.beta.messages.tool_runner(
-            model=MODEL,
-            max_tokens=1_200,
-            tools=[anthropic.beta_tool(look_up)],
-            messages=[{"role": "user", "content": "Look everything up."}],
-            thinking=THINKING,
-            thread=False,
-            stream=True,
-        )
-        answers = [said.get_final_message() for said in runner]
-    assert len(answers) == 61
-    assert answers[-1].stop_reason == "end_turn"
-    assert statuses(simulator) <= {200, 400}, "thinking that is refused after a compaction in mid-turn is tried without"
-    assert len(views_of(simulator)) > COMPACTIONS
-
-
-def views_of(simulator: Simulator) -> set[frozenset[str]]:
-    """The summaries that stood in each payload, as they are marked."""
-    return {frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats}
 
 
 # Streams that begin early

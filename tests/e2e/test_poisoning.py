@@ -7,7 +7,6 @@ with those of a victim before whom nobody came: what it was told, and every byte
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -252,13 +251,8 @@ ATTACKS = (  # What stops the attacker itself comes last.
     Attack("compactions of the same history that fail", fails_with_the_same_history),
     Attack("a summariser that fails for it", breaks_the_summariser),
 )
-ALONE = "POISONING" in os.environ
-"""Each attack by itself, which takes a minute; otherwise all that need the same settings in turn."""
-RUNS = (
-    [(attack.settings, [attack]) for attack in ATTACKS]
-    if ALONE
-    else [(settings, [each for each in ATTACKS if each.settings is settings]) for settings in (KEYED, UNSET, USUAL)]
-)
+RUNS = [(settings, [each for each in ATTACKS if each.settings is settings]) for settings in (KEYED, UNSET, USUAL)]
+"""All that need the same settings, in turn."""
 
 
 @pytest.fixture
@@ -279,17 +273,11 @@ def stage(start_steno: StartSteno) -> Iterator[Callable[[dict[str, Any]], Stage]
         server.stop()
 
 
-UNDISTURBED: dict[str, list[Any]] = {}
-"""The outcome where nobody came before, by settings."""
-
-
 @pytest.mark.parametrize(("settings", "attacks"), RUNS)
 def test_what_one_tenant_does_changes_nothing_for_another(
     stage: Callable[[dict[str, Any]], Stage], settings: dict[str, Any], attacks: Sequence[Attack]
 ) -> None:
-    if (name := json.dumps(settings)) not in UNDISTURBED:
-        UNDISTURBED[name] = outcome(stage(settings))
-    attacked = stage(settings)
+    undisturbed, attacked = stage(settings), stage(settings)
     for attack in attacks:
         attack.run(attacked)
-    assert outcome(attacked) == UNDISTURBED[name]
+    assert outcome(attacked) == outcome(undisturbed)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from contextlib import ExitStack
 
@@ -14,7 +12,7 @@ from tests.e2e import commands
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, connected, is_closed, post, read_answer, request_bytes
 from tests.e2e.running import StartSteno
-from tests.e2e.scripted import ScriptedProvider, answer
+from tests.e2e.scripted import ScriptedProvider
 
 # Headers
 
@@ -87,18 +85,6 @@ def test_images_are_never_fetched(scripted: ScriptedProvider, before_scripted: S
         post(before_scripted().url, chat([first, *turns(15)[1:]]))
         assert len(scripted.requests) > 1
         assert images.connections == 0
-
-
-def test_pipelined_requests_are_answered_in_order(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    for number in range(3):
-        scripted.then(answer(b'{"number":%d}' % number))
-    with connected(before_scripted().url) as connection:
-        connection.sendall(b"".join(request_bytes(chat(n_th=number)) for number in range(3)))
-        received = b""
-        while received.count(b'"number"') < 3:
-            received += connection.recv(1 << 16)
-    assert re.findall(rb'"number":(\d)', received) == [b"0", b"1", b"2"]
-    assert [json.loads(request.body)["n_th"] for request in scripted.requests] == [0, 1, 2]
 
 
 def test_client_that_asks_before_it_sends_is_told_to_go_on(before_scripted: StartSteno) -> None:

@@ -151,7 +151,7 @@ def packet(text: str) -> bytes:
 
 
 CASES = dict(cases())
-FRONTS = ("alone", "nginx", "nginx for websockets", "haproxy")
+FRONTS = ("alone", "nginx", "haproxy")
 NGINX = """
 daemon off; worker_processes 1; pid nginx.pid; error_log error.log; master_process off;
 events {{ worker_connections 512; }}
@@ -163,12 +163,13 @@ http {{
   upstream steno {{ server {address}; keepalive 8; }}
   server {{
     listen 127.0.0.1:{port};
-    location / {{ proxy_pass http://steno; proxy_http_version 1.1; {headers} }}
+    location / {{
+      proxy_pass http://steno; proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;
+    }}
   }}
 }}
 """
-PLAIN_HEADERS = 'proxy_set_header Connection "";'
-WEBSOCKET_HEADERS = "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;"
 HAPROXY = """
 defaults
   mode http
@@ -192,17 +193,14 @@ def front(name: str, steno_url: str, folder: Path) -> Iterator[str]:
         yield steno_url
         return
     folder.mkdir()
-    command = name.partition(" ")[0]
     address, port = steno_url.removeprefix("http://"), closed_port()
-    headers = WEBSOCKET_HEADERS if "websockets" in name else PLAIN_HEADERS
-    text = (NGINX if command == "nginx" else HAPROXY).format(address=address, port=port, headers=headers)
     file = folder / "config"
-    file.write_text(text)
-    options = ["-p", str(folder), "-c", str(file)] if command == "nginx" else ["-db", "-f", str(file)]
-    with subprocess.Popen([command, *options], stderr=subprocess.DEVNULL) as process:  # noqa: S603
+    file.write_text((NGINX if name == "nginx" else HAPROXY).format(address=address, port=port))
+    options = ["-p", str(folder), "-c", str(file)] if name == "nginx" else ["-db", "-f", str(file)]
+    with subprocess.Popen([name, *options], stderr=subprocess.DEVNULL) as process:  # noqa: S603
         try:
             commands.until(lambda: process.poll() is not None or _listens(port))
-            assert process.poll() is None, f"{command} ended"
+            assert process.poll() is None, f"{name} ended"
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -213,28 +211,18 @@ def _listens(port: int) -> bool:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a case."""
-
-    answers: list[int]
-    """Statuses."""
-    text: bytes
-    probed: bool
-    """A request after it, on the same connection, was answered."""
-
-
 PROBE = b"GET /livez HTTP/1.1\r\nhost: steno.test\r\n\r\n"
 
 
-def play(url: str, case: Case) -> Outcome:
+def play(url: str, case: Case) -> tuple[list[int], bytes]:
+    """Statuses of the answers but for a last probe's, and everything that came."""
     received = b""
     with connected(url, 8.0) as connection, suppress(OSError):
         for number, packet in enumerate(case.packets):
             time.sleep(0.05 if number else 0)
             connection.sendall(packet)
         if case.leaves:
-            return Outcome([], b"", probed=False)
+            return [], b""
         connection.sendall(PROBE)
         is_head = case.packets[0].startswith(b"HEAD")
         while len(statuses(received, is_head)) <= case.requests and (data := connection.recv(1 << 16)):
@@ -243,8 +231,7 @@ def play(url: str, case: Case) -> Outcome:
         while data := connection.recv(1 << 16):  # More than there may be.
             received += data
     found = statuses(received, is_head)
-    probed = received.endswith(b'{"status":"ok"}')
-    return Outcome(found[: len(found) - probed], received, probed)
+    return found[: len(found) - received.endswith(b'{"status":"ok"}')], received
 
 
 def statuses(data: bytes, is_head: bool) -> list[int]:
@@ -302,7 +289,7 @@ class Victim:
 def test_every_request_has_one_answer_of_its_own(
     steno: Serving, simulator: Simulator, tmp_path: Path, name: str
 ) -> None:
-    if name != "alone" and shutil.which(name.partition(" ")[0]) is None:
+    if name != "alone" and shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
     with front(name, steno.url, tmp_path / "front") as url, Victim(url, name) as victim, ThreadPoolExecutor(48) as pool:
         outcomes = dict(zip(CASES, pool.map(lambda case: play(url, case), CASES.values()), strict=True))
@@ -313,11 +300,12 @@ def test_every_request_has_one_answer_of_its_own(
     assert victim.wrong == []
 
 
-def wrong_with(outcome: Outcome, case: Case) -> str:
+def wrong_with(outcome: tuple[list[int], bytes], case: Case) -> str:
     """Empty where nothing is."""
-    if len(outcome.answers) > case.requests or {500, 502, 503, 504} & set(outcome.answers):
-        return f"answered {outcome.answers}: {outcome.text!r}"
-    if b"victim" in outcome.text:
-        return f"told of another: {outcome.text!r}"
+    answers, text = outcome
+    if len(answers) > case.requests or {500, 502, 503, 504} & set(answers):
+        return f"answered {answers}: {text!r}"
+    if b"victim" in text:
+        return f"told of another: {text!r}"
     # HTTP/0.9 has no statuses, and nginx speaks it.
-    return "" if case.leaves or outcome.text else "never answered"
+    return "" if case.leaves or text else "never answered"

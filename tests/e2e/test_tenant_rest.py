@@ -10,7 +10,7 @@ from lab.simulator import Simulator
 from tests.databases import stored_rows
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
-from tests.e2e.raw import Answer, connected, get, post, request_bytes, send
+from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 
 OTHER_KEY = b"authorization: Bearer sk-other"
@@ -63,21 +63,6 @@ def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulato
     assert post(used.url, chat(turns(15))).header("x-context-conversation-id") != "one"
     assert len(simulator.summaries) == made + 1
     assert erase(used.url).status == 200
-
-
-def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everything(
-    used: Steno, simulator: Simulator, shared_url: str
-) -> None:
-    simulator.summary_default = type(simulator.summary_default)(delay=1.5)
-    made = len(simulator.summaries)
-    body = chat(turns(15, first=501), conversation_id="two")
-    with connected(used.url) as client:
-        client.sendall(request_bytes(body))
-        until(lambda: len(simulator.summaries) > made)
-        assert erase(used.url).status == 200
-    until(lambda: not used.services.tasks._tasks)
-    assert get(used.url, "/context/conversations").json["data"] == []
-    assert "summary_chunks" not in kinds(shared_url, get(used.url, "/context/tenant").json["id"])
 
 
 @pytest.mark.parametrize(("text", "told"), [("word " * 3_000, "it may take"), ("x" * 200_001, "200000")])

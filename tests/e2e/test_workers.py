@@ -114,33 +114,24 @@ def listening_at(port: int) -> int:
     return sum(int(row[1].partition(":")[2], 16) == port and row[3] == "0A" for row in rows)
 
 
-class Talkers:
-    """Clients that are closed in the end."""
-
-    def __init__(self) -> None:
-        self._made: list[Talker] = []
-
-    def one(self, serving: Serving) -> Talker:
-        self._made.append(Talker(serving))
-        return self._made[-1]
-
-    def each(self, serving: Serving) -> Mapping[int, Talker]:
-        """One for each worker."""
-        found: dict[int, Talker] = {}
-        while len(found) < len(workers_of(serving)):
-            talker = self.one(serving)
-            found.setdefault(talker.worker, talker)
-        return found
-
-    def close(self) -> None:
-        for talker in self._made:
-            talker.close()
-
-
 @pytest.fixture
-def talkers() -> Iterator[Talkers]:
-    with closing(Talkers()) as talkers:
+def talkers() -> Iterator[ExitStack]:
+    """Closes clients in the end."""
+    with ExitStack() as talkers:
         yield talkers
+
+
+def one_at(serving: Serving, talkers: ExitStack) -> Talker:
+    return talkers.enter_context(closing(Talker(serving)))
+
+
+def one_at_each(serving: Serving, talkers: ExitStack) -> Mapping[int, Talker]:
+    """By worker."""
+    found: dict[int, Talker] = {}
+    while len(found) < len(workers_of(serving)):
+        talker = one_at(serving, talkers)
+        found.setdefault(talker.worker, talker)
+    return found
 
 
 def metrics_of(text: str) -> dict[str, float]:
@@ -160,9 +151,9 @@ def is_gone(process: int) -> bool:
 # Start
 
 
-def test_connections_meet_all_workers(serve: Serve, talkers: Talkers) -> None:
+def test_connections_meet_all_workers(serve: Serve, talkers: ExitStack) -> None:
     serving = serve()
-    served = Counter(talkers.one(serving).worker for _ in range(64))
+    served = Counter(one_at(serving, talkers).worker for _ in range(64))
     assert len(served) == 2
     assert min(served.values()) > 8  # Less happens once in a million times.
     # With one socket for all, whoever is awake takes most of a crowd.
@@ -185,10 +176,10 @@ def test_a_port_that_another_steno_s_workers_share_is_taken(serve: Serve, tmp_pa
 
 
 def test_a_killed_worker_is_replaced_and_streams_of_the_others_go_on(
-    serve: Serve, talkers: Talkers, simulator: Simulator
+    serve: Serve, talkers: ExitStack, simulator: Simulator
 ) -> None:
     serving = serve()
-    (killed, broken), (other, whole) = talkers.each(serving).items()
+    (killed, broken), (other, whole) = one_at_each(serving, talkers).items()
     for _ in range(2):
         simulator.next_chat(**{**WORDS, "words": 300})  # Long enough not to end before the worker is killed.
     answers = {talker: talker.post(chat(HELLO, stream=True)) for talker in (broken, whole)}
@@ -202,15 +193,15 @@ def test_a_killed_worker_is_replaced_and_streams_of_the_others_go_on(
     assert other in workers_of(serving)
     [line] = [line for line in serving.log if line["event"] == "worker ended"]
     assert line["status"] == -9
-    assert set(talkers.each(serving)) == set(workers_of(serving))
+    assert set(one_at_each(serving, talkers)) == set(workers_of(serving))
 
 
 # Stop
 
 
-def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[http.client.HTTPResponse]:
+def streams(serving: Serving, talkers: ExitStack, simulator: Simulator) -> list[http.client.HTTPResponse]:
     """One at each worker, begun and not ended."""
-    found = talkers.each(serving).values()
+    found = one_at_each(serving, talkers).values()
     for _ in found:
         simulator.next_chat(**WORDS)
     answers = [talker.post(chat(HELLO, stream=True)) for talker in found]
@@ -221,7 +212,7 @@ def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[ht
 
 @pytest.mark.parametrize("told", ["SIGTERM", "an interrupt of the whole group"])
 def test_a_stop_lets_the_streams_of_all_workers_end(
-    serve: Serve, talkers: Talkers, simulator: Simulator, told: str
+    serve: Serve, talkers: ExitStack, simulator: Simulator, told: str
 ) -> None:
     """Whether the supervisor is told, or everybody, as by a keyboard or by systemd, in whatever order."""
     serving = serve()
@@ -236,11 +227,11 @@ def test_a_stop_lets_the_streams_of_all_workers_end(
     assert "worker ended" not in {line["event"] for line in serving.log}
 
 
-def test_a_second_interrupt_waits_for_nothing(serve: Serve, talkers: Talkers, simulator: Simulator) -> None:
+def test_a_second_interrupt_waits_for_nothing(serve: Serve, talkers: ExitStack, simulator: Simulator) -> None:
     """Of the whole group, as from a keyboard."""
     serving = serve(STENO_SERVER__DRAIN_SECONDS="300")
     simulator.next_chat(words=1_000, chunk_delay=1.0)
-    [talker, _] = talkers.each(serving).values()
+    [talker, _] = one_at_each(serving, talkers).values()
     talker.post(chat(HELLO, stream=True)).readline()
     group = [serving.process.pid, *workers_of(serving)]
     for process in group:
@@ -265,9 +256,9 @@ def refuses(serving: Serving) -> bool:
 # What they share
 
 
-def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, talkers: Talkers) -> None:
+def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, talkers: ExitStack) -> None:
     serving = serve()
-    met = talkers.each(serving)
+    met = one_at_each(serving, talkers)
     for talker in met.values():
         assert talker.post(chat(HELLO)).read()
     assert next(iter(met.values())).post(chat(long_history())).read()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from app.store import Store
-from tests.integration.examples import OpenStore
+from tests.integration.examples import OpenStore, Replicas, StartStore
 
 
 @pytest.fixture
@@ -26,8 +27,21 @@ async def open_store() -> AsyncIterator[OpenStore]:
 
 
 @pytest.fixture
-async def store(open_store: OpenStore, shared_url: str) -> Store:
+def start_store(open_store: OpenStore) -> StartStore:
+    async def start(*arguments: Any, **options: Any) -> Store:
+        store = open_store(*arguments, **options)
+        await store.start()
+        return store
+
+    return start
+
+
+@pytest.fixture
+async def store(start_store: StartStore, shared_url: str) -> Store:
     """A started store on each of the two databases."""
-    store = open_store(shared_url)
-    await store.start()
-    return store
+    return await start_store(shared_url)
+
+
+@pytest.fixture
+async def replicas(start_store: StartStore, shared_url: str) -> Replicas:
+    return await start_store(shared_url), await start_store(shared_url)

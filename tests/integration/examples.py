@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -24,6 +24,12 @@ class OpenStore(Protocol):
     """The fixture `open_store`: a store that is closed when the test ends."""
 
     def __call__(self, url: str, timeout: float = 5.0, *, lease_ttl: float = 15.0) -> Store: ...
+
+
+StartStore = Callable[..., Awaitable[Store]]
+"""The fixture `start_store`: the same, started."""
+Replicas = tuple[Store, Store]
+"""The fixture `replicas`: two started stores on one database, on each of the two databases."""
 
 
 def unprepared(url: str) -> str:

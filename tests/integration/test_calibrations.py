@@ -14,7 +14,7 @@ from app.store.calibrations import learn_calibrations, read_calibrations, read_o
 from app.store.tables import Paging, metadata
 from app.tokens.calibration import Calibration, Sample, prior_of
 from tests.faults.proxy import FaultProxy
-from tests.integration.examples import STRANGER, TENANT, OpenStore, set_within
+from tests.integration.examples import STRANGER, TENANT, Replicas, StartStore, set_within
 
 FORMULA = "1/o200k_base"
 KEY = CalibrationKey("openai", "gpt-4o", FORMULA, tools=False, tenant=TENANT)
@@ -72,18 +72,15 @@ async def test_the_latest_to_change_come_first_and_can_be_read_alone(store: Stor
     assert [row.key.model for row in await store.task(read_calibrations, 0.15)] == ["m1"]
 
 
-async def test_two_stores_that_learn_at_once_lose_no_sample(open_store: OpenStore, shared_url: str) -> None:
+async def test_two_stores_that_learn_at_once_lose_no_sample(replicas: Replicas) -> None:
     """The first rows included, which both want to make."""
-    stores = [open_store(shared_url) for _ in range(2)]
-    for store in stores:
-        await store.start()
     models = [f"m{number}" for number in range(40)]
     for number in range(4):
         batches = [{key(model): [GROWING[number]] for model in order} for order in (models, models[::-1])]
         await asyncio.gather(
-            *(store.task_change(learn_calibrations, batch) for store, batch in zip(stores, batches, strict=True))
+            *(store.task_change(learn_calibrations, batch) for store, batch in zip(replicas, batches, strict=True))
         )
-    found = await stored(stores[0])
+    found = await stored(replicas[0])
     assert {calibration.samples for calibration in found.values()} == {8}
     assert len(found) == 40
 
@@ -188,11 +185,10 @@ async def test_what_waits_of_a_tenant_that_is_forgotten_is_not_stored(store: Sto
     assert (await stored(store))[KEY].recent == (GROWING[1],)
 
 
-async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, gate: FaultProxy) -> None:
+async def test_samples_wait_while_the_database_is_away(start_store: StartStore, gate: FaultProxy) -> None:
     """Requests learn on; what is too much is counted; what waits is stored when the database is back."""
     gate.inject("refuse")
-    store = open_store(gate.url)
-    await store.start()
+    store = await start_store(gate.url)
     known = Calibrations(store)
     known.learn(KEY, GROWING[0])
     with pytest.raises(StoreUnavailable):

@@ -24,7 +24,18 @@ from app.store.chunks import (
 )
 from app.store.conversations import find_conversation
 from app.store.tables import Paging
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
+from tests.integration.examples import (
+    STRANGER,
+    TENANT,
+    Replicas,
+    StartStore,
+    chain,
+    chunk,
+    digest,
+    put,
+    seen,
+    take,
+)
 
 
 async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
@@ -92,11 +103,10 @@ async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: S
 
 
 async def test_summaries_made_side_by_side_are_all_stored_while_others_write(
-    open_store: OpenStore, sqlite_url: str
+    start_store: StartStore, sqlite_url: str
 ) -> None:
     """What is not stored was paid for in vain; behind a gap no later summary is of use."""
-    store = open_store(sqlite_url, timeout=0.25)
-    await store.start()
+    store = await start_store(sqlite_url, timeout=0.25)
     held = await take(store, 0, 64)
 
     async def write() -> None:
@@ -264,10 +274,8 @@ async def test_a_strangers_correction_changes_nothing(store: Store) -> None:
     assert [one.text for one in await store.request(chunks_in, TENANT, "default", chain(5))] == ["They met in May."]
 
 
-async def test_of_two_corrections_at_once_one_comes_too_late(open_store: OpenStore, shared_url: str) -> None:
-    one, two = open_store(shared_url), open_store(shared_url)
-    await one.start()
-    await two.start()
+async def test_of_two_corrections_at_once_one_comes_too_late(replicas: Replicas) -> None:
+    one, two = replicas
     (old,) = await put(one, chunk(0, 4))
     done = await asyncio.gather(
         one.rest_change(replace_chunk, TENANT, old.id, correction(old, id="june")),

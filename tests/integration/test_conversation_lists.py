@@ -10,15 +10,14 @@ from msgspec.structs import replace
 from app.store import ConversationSeen, Store, UnknownCursor, Wanted
 from app.store.conversations import read_tenants, search_conversations
 from app.store.tables import Paging
-from tests.integration.examples import TENANT, OpenStore, chunk, put, seen
+from tests.integration.examples import TENANT, StartStore, chunk, put, seen
 
 STRANGER = "another tenant"
 
 
 @pytest.fixture
-async def store(open_store: OpenStore, shared_url: str) -> Store:
-    store = open_store(shared_url)
-    await store.start()
+async def store(start_store: StartStore, shared_url: str) -> Store:
+    store = await start_store(shared_url)
     for number in range(5):
         store.writes.record(shown(number))
         await store.flush()

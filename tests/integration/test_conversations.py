@@ -14,7 +14,18 @@ from app.store import Claim, Store, UnknownCursor
 from app.store.chunks import chunks_in, delete_chunks_of, note_use
 from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging, summary_chunks
-from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
+from tests.integration.examples import (
+    SERIES,
+    STRANGER,
+    TENANT,
+    StartStore,
+    chain,
+    chunk,
+    digest,
+    put,
+    seen,
+    take,
+)
 
 
 async def ids(store: Store, tenant: str = TENANT, **changes: Any) -> list[str]:
@@ -167,11 +178,10 @@ async def test_compaction_under_way_cannot_commit_to_a_deleted_conversation(stor
 
 
 async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(
-    open_store: OpenStore, postgres_url: str
+    start_store: StartStore, postgres_url: str
 ) -> None:
     """Another replica's flush holds the conversation and comes to its heads: neither waits in a circle."""
-    store = open_store(postgres_url)
-    await store.start()
+    store = await start_store(postgres_url)
     held = seen("c1")
     store.writes.record(seen("c1", heads=((digest(1), 1),)))
     await store.flush()
@@ -185,11 +195,10 @@ async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(
 
 
 async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_conversation_takes_them(
-    open_store: OpenStore, postgres_url: str
+    start_store: StartStore, postgres_url: str
 ) -> None:
     """The two share a history, so the flush takes heads of the one that is being deleted."""
-    store = open_store(postgres_url)
-    await store.start()
+    store = await start_store(postgres_url)
     for number in (2, 1):
         store.writes.record(seen("c1", heads=((digest(number), 1),)))
         await store.flush()
@@ -204,10 +213,9 @@ async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_con
 
 
 async def test_deleting_takes_summaries_in_the_order_in_which_a_flush_takes_them(
-    open_store: OpenStore, postgres_url: str
+    start_store: StartStore, postgres_url: str
 ) -> None:
-    store = open_store(postgres_url)
-    await store.start()
+    store = await start_store(postgres_url)
     for number in (2, 1):
         await put(store, chunk(number, number + 1, id=f"chunk {number}"))
     async with store.database.writing() as connection:
@@ -222,12 +230,10 @@ async def test_deleting_takes_summaries_in_the_order_in_which_a_flush_takes_them
 
 
 async def test_deleting_leaves_a_conversation_whole_that_another_replica_stores_meanwhile(
-    open_store: OpenStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    start_store: StartStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next flush, which holds the conversation and comes to the head, waits for no deletion that waits for it."""
-    store, other = open_store(postgres_url), open_store(postgres_url)
-    await store.start()
-    await other.start()
+    store, other = await start_store(postgres_url), await start_store(postgres_url)
     shown, holds = seen("c1", heads=((digest(1), 1),)), asyncio.Event()
 
     async def flush_again() -> None:

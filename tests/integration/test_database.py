@@ -16,7 +16,19 @@ from app.store.conversations import find_conversation
 from app.store.engine import Address, read_url
 from app.store.tables import conversations
 from tests.faults.pgbouncer import pgbouncer
-from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, seen, span, take, unprepared
+from tests.integration.examples import (
+    SERIES,
+    TENANT,
+    OpenStore,
+    StartStore,
+    chain,
+    chunk,
+    digest,
+    seen,
+    span,
+    take,
+    unprepared,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +140,9 @@ asyncio.run(main())
 """
 
 
-async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStore, shared_url: str) -> None:
+async def test_two_processes_on_one_database_lose_no_update(start_store: StartStore, shared_url: str) -> None:
     """SQLite too: the write lock is taken before anything is read, and waited for."""
-    store = open_store(shared_url)
-    await store.start()
+    store = await start_store(shared_url)
     store.writes.record(seen(messages=0))
     await store.flush()
     processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", ADD, shared_url) for _ in range(2)]
@@ -141,19 +152,17 @@ async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStor
     assert found.messages == 100
 
 
-async def test_reads_do_not_wait_for_a_writer(open_store: OpenStore, shared_url: str) -> None:
+async def test_reads_do_not_wait_for_a_writer(start_store: StartStore, shared_url: str) -> None:
     """A flush of another process holds the write lock; a request's look-up goes on."""
-    store = open_store(shared_url)
-    await store.start()
+    store = await start_store(shared_url)
     async with store.database.writing() as connection:
         await connection.execute(update(conversations).values(messages=1))
         assert await store.heads(TENANT, [b"x"]) == []
 
 
-async def test_store_works_without_prepared_statements(open_store: OpenStore, postgres_url: str) -> None:
+async def test_store_works_without_prepared_statements(start_store: StartStore, postgres_url: str) -> None:
     """Behind PgBouncer in transaction mode nothing prepared can be relied on."""
-    store = open_store(unprepared(postgres_url))
-    await store.start()
+    store = await start_store(unprepared(postgres_url))
     for end in (1, 2):
         await store.release_lease(await take(store, 0, end))
     async with store.database.reading() as connection:
@@ -162,11 +171,10 @@ async def test_store_works_without_prepared_statements(open_store: OpenStore, po
 
 
 @pytest.fixture
-async def pooled(postgres_url: str, open_store: OpenStore) -> AsyncIterator[Store]:
+async def pooled(start_store: StartStore, postgres_url: str) -> AsyncIterator[Store]:
     """On a PgBouncer with two connections, without prepared statements."""
     with pgbouncer(postgres_url) as url:
-        store = open_store(unprepared(url))
-        await store.start()
+        store = await start_store(unprepared(url))
         yield store
 
 

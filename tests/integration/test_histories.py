@@ -14,7 +14,7 @@ from app.store import Store, histories, write_behind
 from app.store.conversations import find_conversation, write_conversations
 from app.store.histories import find_titles
 from app.store.tables import histories as table
-from tests.integration.examples import STRANGER, TENANT, OpenStore, history_of, seen, show
+from tests.integration.examples import STRANGER, TENANT, Replicas, StartStore, history_of, seen, show
 from tests.integration.test_retention import count
 
 
@@ -158,11 +158,9 @@ async def test_who_reads_waits_for_no_history_that_is_compressed(store: Store, m
 # Replicas
 
 
-async def test_an_older_history_never_takes_the_place_of_a_newer_one(open_store: OpenStore, shared_url: str) -> None:
+async def test_an_older_history_never_takes_the_place_of_a_newer_one(replicas: Replicas) -> None:
     """Whichever replica is later to write: the conversation's row says whose request was the latest."""
-    one, two = open_store(shared_url), open_store(shared_url)
-    for replica in (one, two):
-        await replica.start()
+    one, two = replicas
     show(one, *TALK[:1])
     await one.writes.flush()
     show(one, *TALK[:3])
@@ -174,10 +172,8 @@ async def test_an_older_history_never_takes_the_place_of_a_newer_one(open_store:
     assert await kept(two) == TALK[:5]
 
 
-async def test_a_history_that_a_later_request_has_left_behind_says_so(open_store: OpenStore, shared_url: str) -> None:
-    one, two = open_store(shared_url), open_store(shared_url)
-    for replica in (one, two):
-        await replica.start()
+async def test_a_history_that_a_later_request_has_left_behind_says_so(replicas: Replicas) -> None:
+    one, two = replicas
     for length in (1, 3):
         show(one, *TALK[:length])
         await one.writes.flush()
@@ -186,10 +182,8 @@ async def test_a_history_that_a_later_request_has_left_behind_says_so(open_store
     assert (len(found.messages), found.is_latest) == (1, False)
 
 
-async def test_what_another_replica_deleted_does_not_come_back(open_store: OpenStore, shared_url: str) -> None:
-    here, there = open_store(shared_url), open_store(shared_url)
-    for replica in (here, there):
-        await replica.start()
+async def test_what_another_replica_deleted_does_not_come_back(replicas: Replicas) -> None:
+    here, there = replicas
     for length in (3, 5):
         show(here, *TALK[:length])
         await here.writes.flush()
@@ -198,10 +192,8 @@ async def test_what_another_replica_deleted_does_not_come_back(open_store: OpenS
     assert await count(here, table) == [0]
 
 
-async def test_a_flush_and_a_deletion_at_once_leave_all_or_nothing(open_store: OpenStore, shared_url: str) -> None:
-    here, there = open_store(shared_url), open_store(shared_url)
-    for replica in (here, there):
-        await replica.start()
+async def test_a_flush_and_a_deletion_at_once_leave_all_or_nothing(replicas: Replicas) -> None:
+    here, there = replicas
     for number in range(20):
         name = f"c{number}"
         show(here, *TALK, conversation_id=name)
@@ -235,9 +227,8 @@ async def test_titles_are_found_by_conversation(store: Store) -> None:
     assert found == {"c1": TALK[0], "c2": "another talk"}
 
 
-async def test_secrets_are_removed(open_store: OpenStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(sqlite_url)
-    await store.start()
+async def test_secrets_are_removed(start_store: StartStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await start_store(sqlite_url)
     monkeypatch.setattr(histories, "without_secrets", lambda text: text.replace("hunter2", "*"))
     show(store, "the password is hunter2")
     assert await kept(store) == ["the password is *"]

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from app.store import Claim, Lease, Store
 from app.store.tables import leases
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, span, take
+from tests.integration.examples import STRANGER, TENANT, Replicas, chain, span, take
 
 
 async def expire(store: Store) -> None:
@@ -17,13 +17,9 @@ async def expire(store: Store) -> None:
         await connection.execute(update(leases).values(expires_at=1))
 
 
-async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
-    open_store: OpenStore, shared_url: str
-) -> None:
+async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(replicas: Replicas) -> None:
     """An ended lease makes room, and another tenant has its own."""
-    one, other = open_store(shared_url), open_store(shared_url)
-    await one.start()
-    await other.start()
+    one, other = replicas
     held = await take(one, 0, 4)
     third = "c3", span(20, 30), chain(100)
     assert await other.take_lease(Claim(TENANT, *third), "h2", 1) == "too_many"
@@ -46,13 +42,10 @@ async def test_many_ranges_of_one_conversation_at_once_get_one_grant(store: Stor
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 
 
-async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore, shared_url: str) -> None:
+async def test_two_stores_on_one_database_share_the_lease(replicas: Replicas) -> None:
     """What one replica is making, the other waits for."""
-    stores = [open_store(shared_url) for _ in range(2)]
-    for store in stores:
-        await store.start()
     answers = await asyncio.gather(
-        *(stores[n % 2].take_lease(Claim(TENANT, "c1", span(0, 4), chain(100)), f"h{n}") for n in range(20))
+        *(replicas[n % 2].take_lease(Claim(TENANT, "c1", span(0, 4), chain(100)), f"h{n}") for n in range(20))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 

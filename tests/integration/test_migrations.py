@@ -32,7 +32,7 @@ from app.store.conversations import find_conversation
 from app.store.engine import Database
 from app.store.tables import metadata
 from tests.databases import database_on
-from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
+from tests.integration.examples import SERIES, TENANT, OpenStore, StartStore, chain, chunk, put, seen, take
 from tests.release_0_1 import ROWS, make_release_0_1
 
 ROOT = Path(__file__).parents[2]
@@ -248,10 +248,9 @@ async def test_database_of_a_later_release_is_refused(open_store: OpenStore, sha
     assert store.reason is not None
 
 
-async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: OpenStore, shared_url: str) -> None:
+async def test_a_running_release_goes_on_while_a_newer_one_migrates(start_store: StartStore, shared_url: str) -> None:
     """A rolling upgrade: migrations only add, and statements that were prepared before must not trip over that."""
-    running = open_store(shared_url)
-    await running.start()
+    running = await start_store(shared_url)
     await put(running, chunk(0, 4))
     lease = await take(running, 4, 8)
     assert len(await running.request(chunks_in, TENANT, SERIES, chain(9))) == 1
@@ -321,11 +320,10 @@ def mode_of(path: Path) -> str:
 
 
 async def test_database_and_the_folder_made_for_it_are_for_their_user_alone(
-    open_store: OpenStore, tmp_path: Path
+    start_store: StartStore, tmp_path: Path
 ) -> None:
     """So are the files that SQLite puts beside it."""
-    store = open_store(f"sqlite:///{tmp_path}/one/two/steno.db")
-    await store.start()
+    store = await start_store(f"sqlite:///{tmp_path}/one/two/steno.db")
     await store.flush()
     files = {path.name: mode_of(path) for path in (tmp_path / "one" / "two").iterdir()}
     assert files.keys() >= {"steno.db", "steno.db-wal", "steno.db-shm"}
@@ -409,7 +407,7 @@ _MESSAGE = (
 
 
 async def test_chains_of_messages_become_the_latest_history_of_each_conversation(
-    open_store: OpenStore, shared_url: str
+    start_store: StartStore, shared_url: str
 ) -> None:
     """Where its last message was not stored, the branch that was stored last."""
     await make_release_0_1(shared_url)
@@ -438,8 +436,7 @@ async def test_chains_of_messages_become_the_latest_history_of_each_conversation
         heads = "INSERT INTO heads (tenant, digest, conversation_id, turn) VALUES ('t', :head, 'known', 1)"
         await connection.execute(text(heads), [{"head": head}, {"head": b"another"}])
     await database.close()
-    store = open_store(shared_url)
-    await store.start()
+    store = await start_store(shared_url)
     known = await store.history("t", "known")
     assert known is not None
     assert [(each.index, each.sent, each.tokens) for each in known.messages] == [

@@ -24,6 +24,7 @@ from tests.integration.examples import (
     SERIES,
     TENANT,
     OpenStore,
+    StartStore,
     chain,
     chunk,
     digest,
@@ -65,11 +66,12 @@ async def seconds_refused(call: Awaitable[object]) -> float:
     return time.monotonic() - began
 
 
-async def test_unreachable_database_does_not_keep_steno_from_starting(open_store: OpenStore, gate: FaultProxy) -> None:
+async def test_unreachable_database_does_not_keep_steno_from_starting(
+    start_store: StartStore, gate: FaultProxy
+) -> None:
     """It says why, refuses at once, and is migrated and used as soon as it appears."""
     gate.inject("refuse")
-    store = open_store(gate.url, BOUND_SECONDS)
-    await store.start()
+    store = await start_store(gate.url, BOUND_SECONDS)
     assert str(store.reason) == "the database cannot be reached (Connection refused)"
     for call in REQUEST_PATH.values():
         assert await seconds_refused(call(store)) < BOUND_SECONDS / 2
@@ -82,11 +84,10 @@ async def test_unreachable_database_does_not_keep_steno_from_starting(open_store
 
 @pytest.mark.parametrize("name", REQUEST_PATH)
 async def test_silent_database_holds_no_request_longer_than_the_bound(
-    open_store: OpenStore, gate: FaultProxy, name: str
+    start_store: StartStore, gate: FaultProxy, name: str
 ) -> None:
     """Neither on a connection that is open nor on one that would have to be made."""
-    store = open_store(gate.url, BOUND_SECONDS)
-    await store.start()
+    store = await start_store(gate.url, BOUND_SECONDS)
     await REQUEST_PATH[name](store)
     gate.inject("black hole")
     calls = [seconds_refused(REQUEST_PATH[name](store)) for _ in range(2)]
@@ -95,10 +96,9 @@ async def test_silent_database_holds_no_request_longer_than_the_bound(
     assert max(took) < BOUND_SECONDS * 1.9
 
 
-async def test_restarted_database_costs_no_request(open_store: OpenStore, gate: FaultProxy) -> None:
+async def test_restarted_database_costs_no_request(start_store: StartStore, gate: FaultProxy) -> None:
     """Connections that the server closed are noticed before they are used."""
-    store = open_store(gate.url)
-    await store.start()
+    store = await start_store(gate.url)
     await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(5)))
     gate.inject("refuse")
     await asyncio.sleep(0.1)
@@ -120,11 +120,10 @@ async def test_statement_the_database_refuses_does_not_open_the_breaker(store: S
 
 
 @pytest.mark.parametrize("seconds", [0.3, 2.2], ids=["hiccup", "restart"])
-async def test_commit_outlives_a_short_outage(open_store: OpenStore, gate: FaultProxy, seconds: float) -> None:
+async def test_commit_outlives_a_short_outage(start_store: StartStore, gate: FaultProxy, seconds: float) -> None:
     """A summary took half a minute to make. A database that restarts refuses at once, for some seconds: the tries must
     not all be over by then."""
-    store = open_store(gate.url)
-    await store.start()
+    store = await start_store(gate.url)
     held = await take(store, 0, 4)
     gate.inject("refuse")
     committing = asyncio.ensure_future(store.keep_chunks(held, [chunk(0, 4)]))
@@ -135,10 +134,11 @@ async def test_commit_outlives_a_short_outage(open_store: OpenStore, gate: Fault
     assert [one.id for one in stored] == ["chunk-0-4"]
 
 
-async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store: OpenStore, postgres_url: str) -> None:
+async def test_lease_granted_after_its_request_gave_up_is_given_back(
+    start_store: StartStore, postgres_url: str
+) -> None:
     """Otherwise everybody would wait fifteen seconds for nobody."""
-    store = open_store(postgres_url, 0.25)
-    await store.start()
+    store = await start_store(postgres_url, 0.25)
     take_turns, gave_up = leases._take_turns, asyncio.Event()
 
     async def slowly(*arguments: Any) -> None:
@@ -155,15 +155,13 @@ async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store:
 
 @pytest.mark.parametrize("way", ["up", "down"])
 async def test_replica_cut_off_in_a_transaction_is_in_the_way_of_one_conversation_for_some_seconds(
-    open_store: OpenStore, gate: FaultProxy, postgres_url: str, way: Way
+    start_store: StartStore, gate: FaultProxy, postgres_url: str, way: Way
 ) -> None:
     """Nobody else's breaker opens for it: the database says in time that somebody has the lock.
 
     Up: the server waits for the next statement. Down: it has prepared one and waits to be told to execute it.
     """
-    cut_off, well = open_store(gate.url, 0.25), open_store(postgres_url, 1.0)
-    await cut_off.start()
-    await well.start()
+    cut_off, well = await start_store(gate.url, 0.25), await start_store(postgres_url, 1.0)
     gate.inject(Fault("black hole", way, seen=(b"INSERT INTO leases",)), times=1)
     await seconds_refused(cut_off.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1"))
     for number in range(2):
@@ -216,12 +214,11 @@ async def test_connections_that_died_in_silence_are_not_tried_one_by_one_once_th
 
 
 async def test_one_command_that_is_not_answered_makes_the_pool_new(
-    open_store: OpenStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    start_store: StartStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where requests are rare the breaker never opens, and each would meet another dead connection."""
     monkeypatch.setattr("app.store.engine.COMMAND_SECONDS", 1.0)
-    store = open_store(gate.url)
-    await store.start()
+    store = await start_store(gate.url)
     await fill_pool(store, 10)
     lose_connections(gate)
     await seconds_refused(store.heads(TENANT, [digest(1)]))
@@ -229,10 +226,11 @@ async def test_one_command_that_is_not_answered_makes_the_pool_new(
     assert answers == [[]] * 8
 
 
-async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store: OpenStore, postgres_url: str) -> None:
+async def test_connections_to_a_server_that_was_demoted_are_not_kept(
+    start_store: StartStore, postgres_url: str
+) -> None:
     """It still reads, so nothing else would end them; new ones lead to the one that took its place."""
-    store = open_store(postgres_url)
-    await store.start()
+    store = await start_store(postgres_url)
     async with AsyncExitStack() as held:
         for _ in range(4):
             connection = await held.enter_async_context(store.database.reading())
@@ -308,11 +306,10 @@ async def make_read_only(url: str, on: bool) -> None:
 
 
 async def test_a_database_that_can_only_be_read_is_told_of_until_what_waits_is_stored(
-    open_store: OpenStore, shared_url: str
+    start_store: StartStore, shared_url: str
 ) -> None:
     """A read-only volume, a standby. What is there is read."""
-    store = open_store(shared_url)
-    await store.start()
+    store = await start_store(shared_url)
     await put(store, chunk(0, 4))
     pragma = "ON"
 
@@ -358,10 +355,9 @@ async def test_a_full_disk_is_told_of_as_long_as_something_waits_for_it(
     assert (store.writes.conversations.number, store.writes.conversations.dropped) == (0, 0)
 
 
-async def test_closing_ends_although_the_database_is_silent(open_store: OpenStore, gate: FaultProxy) -> None:
+async def test_closing_ends_although_the_database_is_silent(start_store: StartStore, gate: FaultProxy) -> None:
     """Shutdown has thirty seconds in all; the store takes a part of them."""
-    store = open_store(gate.url, 0.25)
-    await store.start()
+    store = await start_store(gate.url, 0.25)
     store.writes.record(seen())
     gate.inject("black hole")
     await seconds_refused(store.heads(TENANT, [digest(1)]))
@@ -371,11 +367,10 @@ async def test_closing_ends_although_the_database_is_silent(open_store: OpenStor
     assert not [task for task in asyncio.all_tasks() if "store" in str(task.get_coro())]
 
 
-async def test_closing_while_the_database_is_away_ends_at_once(open_store: OpenStore, gate: FaultProxy) -> None:
+async def test_closing_while_the_database_is_away_ends_at_once(start_store: StartStore, gate: FaultProxy) -> None:
     """There is nothing to wait for."""
     gate.inject("refuse")
-    store = open_store(gate.url, 0.25)
-    await store.start()
+    store = await start_store(gate.url, 0.25)
     async with asyncio.timeout(2):
         await store.close()
 
@@ -385,12 +380,11 @@ def descriptors() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
-async def test_store_leaves_no_descriptor_behind(open_store: OpenStore, shared_url: str) -> None:
+async def test_store_leaves_no_descriptor_behind(start_store: StartStore, shared_url: str) -> None:
     """Connections, files and locks are all closed."""
     before = descriptors()
     for _ in range(3):
-        store = open_store(shared_url)
-        await store.start()
+        store = await start_store(shared_url)
         await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(8)))
         await store.close()
     await asyncio.sleep(0.1)
@@ -398,11 +392,10 @@ async def test_store_leaves_no_descriptor_behind(open_store: OpenStore, shared_u
 
 
 async def test_who_writes_waits_for_others_of_its_process_longer_than_for_the_database(
-    open_store: OpenStore, sqlite_url: str
+    start_store: StartStore, sqlite_url: str
 ) -> None:
     """A request for two seconds, and what nobody waits for longer: the database is well, and says so."""
-    store = open_store(sqlite_url, 0.25)
-    await store.start()
+    store = await start_store(sqlite_url, 0.25)
     held = await take(store, 0, 4)
 
     async def write() -> None:
@@ -418,11 +411,10 @@ async def test_who_writes_waits_for_others_of_its_process_longer_than_for_the_da
 
 
 async def test_waiting_for_others_of_its_process_takes_nothing_from_the_time_of_a_call(
-    open_store: OpenStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+    start_store: StartStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a large history of another tenant: together they take longer than the bound, and each does not."""
-    store = open_store(sqlite_url, BOUND_SECONDS)
-    await store.start()
+    store = await start_store(sqlite_url, BOUND_SECONDS)
     take_turns = leases._take_turns
 
     async def slowly(*arguments: Any) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from app.store import Store
 from app.store.conversations import find_pins, set_pins
 from app.store.tables import pins
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, digest, seen
+from tests.integration.examples import STRANGER, TENANT, Replicas, chain, digest, seen
 
 BRANCH = [*chain(3), *(digest(100 + number) for number in range(7))]
 """Like `chain(10)` for its first two messages."""
@@ -58,11 +58,8 @@ async def test_looking_binds_nothing(store: Store) -> None:
     assert [one.digest for one in await store.rest(find_pins, TENANT, "c")] == [None, None]
 
 
-async def test_of_two_branches_the_first_keeps_the_pin(open_store: OpenStore, shared_url: str) -> None:
+async def test_of_two_branches_the_first_keeps_the_pin(replicas: Replicas) -> None:
     """Also where both saw it unbound, on two replicas."""
-    replicas = [open_store(shared_url) for _ in range(2)]
-    for replica in replicas:
-        await replica.start()
     await pin(replicas[0], *range(20))
     ours, theirs = [digest(number) for number in range(30)], [digest(500 + number) for number in range(30)]
     found = await asyncio.gather(pins_in(replicas[0], TENANT, "c", ours), pins_in(replicas[1], TENANT, "c", theirs))
@@ -97,12 +94,7 @@ async def test_pins_go_with_their_conversation(store: Store) -> None:
     assert await pins_in(store, STRANGER, "c", chain(10)) == (2,)
 
 
-async def test_pins_set_while_the_conversation_is_deleted_do_not_outlive_it(
-    open_store: OpenStore, shared_url: str
-) -> None:
-    replicas = [open_store(shared_url) for _ in range(2)]
-    for replica in replicas:
-        await replica.start()
+async def test_pins_set_while_the_conversation_is_deleted_do_not_outlive_it(replicas: Replicas) -> None:
     for _ in range(10):
         replicas[0].writes.record(seen("c"))
         await replicas[0].flush()

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from app.store import Store, retention
 from app.store.conversations import find_conversation
 from app.store.tables import conversations, summary_chunks
-from tests.integration.examples import TENANT, OpenStore, chunk, put, show
+from tests.integration.examples import TENANT, StartStore, chunk, put, show
 
 WORD = "canaryqx7"
 TEXT = f"The {WORD} sings at noon"
@@ -22,10 +22,9 @@ def files_with(folder: Path, text: str) -> list[str]:
     return [file.name for file in found if text.lower().encode() in file.read_bytes().lower()]
 
 
-async def opened(open_store: OpenStore, url: str) -> Store:
+async def opened(start_store: StartStore, url: str) -> Store:
     """With a conversation whose messages and summary hold it, between others."""
-    store = open_store(url)
-    await store.start()
+    store = await start_store(url)
     for name, text in (("c0", "Nothing."), ("c1", TEXT), ("c2", "Nothing.")):
         show(store, *(f"{text} {number}." for number in range(40)), conversation_id=name)
         await store.flush()
@@ -34,10 +33,10 @@ async def opened(open_store: OpenStore, url: str) -> Store:
 
 
 async def test_no_text_of_a_deleted_conversation_stays_and_no_word_once_it_is_tidied_up(
-    open_store: OpenStore, sqlite_url: str, tmp_path: Path
+    start_store: StartStore, sqlite_url: str, tmp_path: Path
 ) -> None:
     """An index of words is merged later, as that takes longer."""
-    store = await opened(open_store, sqlite_url)
+    store = await opened(start_store, sqlite_url)
     assert files_with(tmp_path, TEXT)
     await store.delete_conversation(TENANT, "c1")
     assert files_with(tmp_path, TEXT) == []
@@ -45,8 +44,8 @@ async def test_no_text_of_a_deleted_conversation_stays_and_no_word_once_it_is_ti
     assert files_with(tmp_path, WORD) == []
 
 
-async def test_nothing_stays_of_what_is_too_old(open_store: OpenStore, sqlite_url: str, tmp_path: Path) -> None:
-    store = await opened(open_store, sqlite_url)
+async def test_nothing_stays_of_what_is_too_old(start_store: StartStore, sqlite_url: str, tmp_path: Path) -> None:
+    store = await opened(start_store, sqlite_url)
     store.retention_days = 1
     async with store.database.writing() as connection:
         for table, column in ((conversations, "updated_at"), (summary_chunks, "used_at")):
@@ -59,10 +58,10 @@ async def test_nothing_stays_of_what_is_too_old(open_store: OpenStore, sqlite_ur
 
 
 async def test_nothing_stays_of_a_tenant_who_erased_everything(
-    open_store: OpenStore, sqlite_url: str, tmp_path: Path
+    start_store: StartStore, sqlite_url: str, tmp_path: Path
 ) -> None:
     """Nor that anything was made for it."""
-    store = await opened(open_store, sqlite_url)
+    store = await opened(start_store, sqlite_url)
     await store.erase_tenant(TENANT)
     assert files_with(tmp_path, WORD) == []
     assert files_with(tmp_path, TENANT) == []

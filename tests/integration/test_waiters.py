@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from sqlalchemy import select, update
 
 from app.store import Claim, Store, StoreUnavailable, retention
 from app.store.tables import leases
-from tests.integration.examples import TENANT, OpenStore, chain, span, take
+from tests.integration.examples import TENANT, Replicas, StartStore, chain, span, take
 
 LONG = 30.0
 """Longer than any of these tests should take."""
-
-
-async def started(open_store: OpenStore, url: str, number: int = 2, **options: Any) -> list[Store]:
-    stores = [open_store(url, **options) for _ in range(number)]
-    for store in stores:
-        await store.start()
-    return stores
 
 
 async def wait_for_end(store: Store, conversation_id: str = "c1", seconds: float = LONG) -> str | None:
@@ -39,16 +31,16 @@ async def in_time(waiting: asyncio.Task[str | None]) -> str | None:
         return await waiting
 
 
-async def test_end_in_another_process_ends_the_waiting(open_store: OpenStore, shared_url: str) -> None:
-    maker, waiter = await started(open_store, shared_url)
+async def test_end_in_another_process_ends_the_waiting(replicas: Replicas) -> None:
+    maker, waiter = replicas
     held = await take(maker, 0, 4)
     waiting = await begin_to_wait(waiter)
     await maker.release_lease(held)
     assert await in_time(waiting)
 
 
-async def test_another_conversation_waits_for_the_shared_beginning(open_store: OpenStore, shared_url: str) -> None:
-    maker, waiter = await started(open_store, shared_url)
+async def test_another_conversation_waits_for_the_shared_beginning(replicas: Replicas) -> None:
+    maker, waiter = replicas
     held = await take(maker, 0, 4, conversation_id="c\0\ud800\u00e9")
     waiting = await begin_to_wait(waiter, "c2")
     await maker.release_lease(held)
@@ -80,9 +72,9 @@ async def test_waiting_ends_at_its_deadline(store: Store) -> None:
     assert await store.is_busy(Claim(TENANT, "c1", span(0, 4), chain(10)))
 
 
-async def test_lease_that_expires_ends_the_waiting(open_store: OpenStore, shared_url: str) -> None:
+async def test_lease_that_expires_ends_the_waiting(start_store: StartStore, shared_url: str) -> None:
     """A holder that was killed says nothing."""
-    [store] = await started(open_store, shared_url, 1, lease_ttl=0.5)
+    store = await start_store(shared_url, lease_ttl=0.5)
     await take(store, 0, 4)
     assert await wait_for_end(store)
 
@@ -124,11 +116,11 @@ async def test_a_released_lease_is_no_row_and_one_that_ended_is_removed_some_min
 
 
 async def test_old_rows_are_removed_by_themselves(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+    start_store: StartStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.retention.START_SECONDS", 0.1)
     monkeypatch.setattr("app.store.retention.EVERY_SECONDS", 0.1)
-    [store] = await started(open_store, shared_url, 1)
+    store = await start_store(shared_url)
     await take(store, 0, 4)
     await pass_minutes(store, 60)
     async with asyncio.timeout(LONG):

@@ -15,9 +15,11 @@ from app.settings import load
 from app.store import Store
 from app.store.calibrations import read_learned_windows
 from tests.e2e import running
-from tests.integration.examples import STRANGER, TENANT, OpenStore
+from tests.integration.examples import STRANGER, TENANT, Replicas
 
 LIMIT = 32_768
+
+Pair = tuple[Windows, Windows]
 
 
 def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
@@ -33,18 +35,14 @@ async def written(windows: Windows) -> None:
     await asyncio.gather(*windows._tasks._tasks)
 
 
-async def two_replicas(open_store: OpenStore, url: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Windows, Windows]:
-    stores = open_store(url), open_store(url)
-    for store in stores:
-        await store.start()
-    one, other = (windows_of(store, monkeypatch) for store in stores)
-    return one, other
+@pytest.fixture
+def pair(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    one, other = replicas
+    return windows_of(one, monkeypatch), windows_of(other, monkeypatch)
 
 
-async def test_what_one_replica_learnt_another_knows(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+async def test_what_one_replica_learnt_another_knows(pair: Pair) -> None:
+    one, other = pair
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
     await other.load()
@@ -53,10 +51,8 @@ async def test_what_one_replica_learnt_another_knows(
     assert until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
 
 
-async def test_what_two_tenants_were_told_at_two_replicas_holds_for_a_third(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+async def test_what_two_tenants_were_told_at_two_replicas_holds_for_a_third(pair: Pair) -> None:
+    one, other = pair
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     other.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
@@ -77,10 +73,8 @@ async def test_of_whom_the_provider_never_answered_nothing_is_stored(
     assert await store.task(read_learned_windows, windows._upstream, 10) == []
 
 
-async def test_what_one_replica_dropped_another_drops(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+async def test_what_one_replica_dropped_another_drops(pair: Pair) -> None:
+    one, other = pair
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
     await other.load()
@@ -90,10 +84,8 @@ async def test_what_one_replica_dropped_another_drops(
     assert one.window_of("gpt-4o", TENANT).source == "bundled"
 
 
-async def test_what_one_replica_saw_answered_no_other_one_takes_for_too_large(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+async def test_what_one_replica_saw_answered_no_other_one_takes_for_too_large(pair: Pair) -> None:
+    one, other = pair
     one.add_prompt(TENANT, "gpt-4o", LIMIT + 1)
     other.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(other)

@@ -15,7 +15,7 @@ from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging, conversations, usage_records
 from tests.faults.proxy import Fault, FaultProxy
-from tests.integration.examples import TENANT, OpenStore, chain, chunk, digest, seen, span
+from tests.integration.examples import TENANT, Replicas, StartStore, chain, chunk, digest, seen, span
 from tests.integration.test_usage import record
 
 
@@ -49,11 +49,9 @@ async def test_requests_between_two_flushes_become_one_row(store: Store) -> None
     assert len(await store.heads(TENANT, [digest(turn) for turn in (1, 2, 3)])) == 3
 
 
-async def test_a_killed_process_loses_what_waits_and_no_summary(open_store: OpenStore, shared_url: str) -> None:
+async def test_a_killed_process_loses_what_waits_and_no_summary(replicas: Replicas) -> None:
     """As the module says: what was recorded since the last flush. Another process sees what is left of it."""
-    killed, other = open_store(shared_url), open_store(shared_url)
-    for store in (killed, other):
-        await store.start()
+    killed, other = replicas
     await killed.writes.stop()  # No flush comes in between.
     lease = await killed.take_lease(Claim(TENANT, "c1", span(0, 4), chain(10)), "h1")
     assert isinstance(lease, Lease)
@@ -200,28 +198,22 @@ async def test_large_backlog_is_stored_in_several_transactions(store: Store, mon
     assert len(page.data) == 8
 
 
-async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_request(
-    open_store: OpenStore, shared_url: str
-) -> None:
+async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_request(replicas: Replicas) -> None:
     """Rows are taken in one order everywhere, so neither waits for the other in a circle."""
-    stores = [open_store(shared_url) for _ in range(2)]
-    for store in stores:
-        await store.start()
     names = [f"c{number}" for number in range(200)]
     for turn in range(5):
-        for store, order in zip(stores, (1, -1), strict=True):
+        for store, order in zip(replicas, (1, -1), strict=True):
             for number, name in list(enumerate(names))[::order]:
                 store.writes.record(
                     seen(name, turns=turn, heads=((digest(number), turn), (digest(1000 + number), turn)))
                 )
-        await asyncio.gather(*(store.flush() for store in stores))
-    assert {await stored(stores[0], name) for name in names} == {10}
-    assert sum(store.writes.conversations.dropped for store in stores) == 0
+        await asyncio.gather(*(store.flush() for store in replicas))
+    assert {await stored(replicas[0], name) for name in names} == {10}
+    assert sum(store.writes.conversations.dropped for store in replicas) == 0
 
 
-async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenStore, shared_url: str) -> None:
-    store = open_store(shared_url)
-    await store.start()
+async def test_what_is_recorded_soon_is_seen_by_whoever_reads(start_store: StartStore, shared_url: str) -> None:
+    store = await start_store(shared_url)
     store.writes.soon(lambda: store.writes.record(seen(heads=((digest(1), 1),))))
     assert len(await store.heads(TENANT, [digest(1)])) == 1
     store.writes.soon(lambda: store.writes.record(seen()))
@@ -230,8 +222,7 @@ async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenSt
     assert found.requests == 2
     store.writes.soon(lambda: store.writes.record(seen()))
     await store.close()
-    again = open_store(shared_url)
-    await again.start()
+    again = await start_store(shared_url)
     found = await again.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == 3
@@ -258,10 +249,9 @@ async def records_in(store: Store) -> int:
 
 
 async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does_not_come_back(
-    open_store: OpenStore, gate: FaultProxy
+    start_store: StartStore, gate: FaultProxy
 ) -> None:
-    store = open_store(gate.url)
-    await store.start()
+    store = await start_store(gate.url)
     gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
     store.writes.record(seen())
     store.writes.record_usage(record())
@@ -274,10 +264,9 @@ async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does
 
 
 async def test_a_commit_whose_answer_is_lost_stores_no_usage_record_twice(
-    open_store: OpenStore, gate: FaultProxy
+    start_store: StartStore, gate: FaultProxy
 ) -> None:
-    store = open_store(gate.url)
-    await store.start()
+    store = await start_store(gate.url)
     await store.writes.stop()  # No flush comes in between.
     store.writes.record_usage(record())
     gate.inject(Fault("cut", way="down", seen=(b"INSERT INTO usage_records", b"COMMIT")), times=1)

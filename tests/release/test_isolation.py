@@ -12,7 +12,6 @@ import os
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +28,11 @@ TENANTS, SIDE_BY_SIDE = 4, 6
 NAMES = ("one", "two", "three")
 LONG = 7
 """Turns of about 800 tokens; the trigger is at some 5,000."""
+DOINGS = {
+    "chat": 10, "read": 8, "guess": 6, "pin": 3, "search": 3, "stream": 2, "compact": 2, "force": 2, "plan": 2,
+    "forget": 1,
+}  # fmt: skip
+"""By weight."""
 _IDS = re.compile(rb"\b(?:chk|use|conv)_[0-9a-zA-Z-]+|\bctx-[0-9a-zA-Z]+")
 
 
@@ -88,22 +92,33 @@ class Actor:
         self.done: Counter[str] = Counter()
 
     async def act(self) -> None:
-        person = self._random.choice(self._people)
-        doings: dict[Callable[[Person], Awaitable[None]], int] = {
-            self.chat: 10,
-            self.stream: 2,
-            self.compact: 2,
-            self.force: 2,
-            self.plan: 2,
-            self.pin: 3,
-            self.read: 8,
-            self.guess: 6,
-            self.search: 3,
-            self.forget: 1,
-        }
-        [doing] = self._random.choices(list(doings), weights=list(doings.values()))
-        self.done[getattr(doing, "__name__", "")] += 1
-        await doing(person)
+        person, name = self._random.choice(self._people), self._random.choice(NAMES)
+        own = f"/context/conversations/{name}"
+        [doing] = self._random.choices(list(DOINGS), weights=list(DOINGS.values()))
+        self.done[doing] += 1
+        match doing:
+            case "chat" | "stream":
+                body = self._body(person, **({"stream": True} if doing == "stream" else {}))
+                await self._ask(person, "POST", "/v1/chat/completions", body)
+            case "compact" | "plan":
+                await self._ask(person, "POST", f"/context/{doing}", self._body(person))
+            case "force":
+                await self._ask(person, "POST", f"{own}/compact", self._body(person))
+            case "pin":
+                method = self._random.choice(("PUT", "GET", "DELETE"))
+                pins = {"indexes": [self._random.randrange(3)]} if method == "PUT" else None
+                await self._ask(person, method, f"{own}/pins", pins)
+            case "read":
+                await self._ask(person, "GET", self._random.choice(_readable(own)))
+            case "guess":
+                # An id that somebody was told, perhaps the person itself, wherever an id can stand.
+                ids = self._watch.ids()
+                id_ = quote(self._random.choice(ids)) if ids else "none"
+                await self._ask(person, "GET", self._random.choice(_guesses(own, id_)))
+            case "search":
+                await self._search(person)
+            case "forget":
+                await self._ask(person, "DELETE", self._random.choice(("/context/tenant", own, own)))
 
     def _talk(self, person: Person) -> tuple[str, list[Any]]:
         """A conversation that is long most of the time; every second one has the same words for all."""
@@ -131,70 +146,29 @@ class Actor:
         self.done[f"status {answered.status_code}"] += 1
         return answered
 
-    async def chat(self, person: Person) -> None:
-        await self._ask(person, "POST", "/v1/chat/completions", self._body(person))
-
-    async def stream(self, person: Person) -> None:
-        await self._ask(person, "POST", "/v1/chat/completions", self._body(person, stream=True))
-
-    async def compact(self, person: Person) -> None:
-        await self._ask(person, "POST", "/context/compact", self._body(person))
-
-    async def force(self, person: Person) -> None:
-        path = f"/context/conversations/{self._random.choice(NAMES)}/compact"
-        await self._ask(person, "POST", path, self._body(person))
-
-    async def plan(self, person: Person) -> None:
-        await self._ask(person, "POST", "/context/plan", self._body(person))
-
-    async def pin(self, person: Person) -> None:
-        path = f"/context/conversations/{self._random.choice(NAMES)}/pins"
-        method = self._random.choice(("PUT", "GET", "DELETE"))
-        body = {"indexes": [self._random.randrange(3)]} if method == "PUT" else None
-        await self._ask(person, method, path, body)
-
-    async def read(self, person: Person) -> None:
-        name = self._random.choice(NAMES)
-        own = f"/context/conversations/{name}"
-        lists = ["/context/conversations", *(f"{own}/{what}" for what in ("summaries", "usage", "messages"))]
-        others = [
-            own,
-            f"{own}/coverage",
-            f"{own}/handoff",
-            "/context/tenant",
-            "/context/models",
-            "/context/calibration?limit=2",
-        ]
-        await self._ask(person, "GET", self._random.choice([f"{path}?limit=2" for path in lists] + others))
-
-    async def guess(self, person: Person) -> None:
-        """An id that somebody was told, perhaps the person itself, wherever an id can stand."""
-        ids = self._watch.ids()
-        id_ = quote(self._random.choice(ids)) if ids else "none"
-        name = self._random.choice(NAMES)
-        paths = [
-            *(f"/context/conversations/{name}/summaries/{id_}", f"/context/conversations/{id_}"),
-            *(
-                f"/context/conversations/{id_}/{what}"
-                for what in ("summaries", "usage", "coverage", "pins", "messages", "handoff")
-            ),
-            *(f"/context/{what}?after={id_}" for what in ("conversations", "calibration")),
-            *(f"/context/conversations/{name}/{what}?after={id_}" for what in ("summaries", "usage", "messages")),
-            *(f"/context/search?q=order&after={id_}", f"/context/search?q={id_}"),
-        ]
-        await self._ask(person, "GET", self._random.choice(paths))
-
-    async def search(self, person: Person) -> None:
+    async def _search(self, person: Person) -> None:
         word = self._random.choice(["order", "question", "canary", *(other.canary for other in self._people)])
         found = await self._ask(person, "GET", f"/context/search?q={word}&limit=5")
         for other in self._people:
             if other is not person and word == other.canary and found.status_code == 200 and found.json()["data"]:
                 self._watch.crossings.append(f"{person.number} found what {other.number} wrote")
 
-    async def forget(self, person: Person) -> None:
-        everything = self._random.random() < 0.3
-        path = "tenant" if everything else f"conversations/{self._random.choice(NAMES)}"
-        await self._ask(person, "DELETE", f"/context/{path}")
+
+def _readable(own: str) -> list[str]:
+    lists = ["/context/conversations", *(f"{own}/{what}" for what in ("summaries", "usage", "messages"))]
+    others = [own, f"{own}/coverage", f"{own}/handoff", "/context/tenant", "/context/models", "/context/calibration"]
+    return [*(f"{path}?limit=2" for path in lists), *others]
+
+
+def _guesses(own: str, id_: str) -> list[str]:
+    parts = ("summaries", "usage", "coverage", "pins", "messages", "handoff")
+    return [
+        *(f"{own}/summaries/{id_}", f"/context/conversations/{id_}"),
+        *(f"/context/conversations/{id_}/{what}" for what in parts),
+        *(f"/context/{what}?after={id_}" for what in ("conversations", "calibration")),
+        *(f"{own}/{what}?after={id_}" for what in ("summaries", "usage", "messages")),
+        *(f"/context/search?q=order&after={id_}", f"/context/search?q={id_}"),
+    ]
 
 
 async def act_all(url: str, people: list[Person], watch: Watch) -> Counter[str]:

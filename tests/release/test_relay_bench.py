@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from lab.benchmarks.relay.__main__ import FOLDER
-from lab.benchmarks.relay.environments import Missing, a_compiler, compiled
+from lab.benchmarks.relay.environments import Missing
 from lab.benchmarks.relay.measuring import bench, measure
 from lab.benchmarks.relay.report import MEASURES, figures
 from lab.benchmarks.relay.scenarios import NAMES, ONCE, Scale, scenarios, write_body
-from lab.benchmarks.relay.subjects import DIRECT, Command, Place, plain, steno
+from lab.benchmarks.relay.subjects import DIRECT, Command, Place, steno
 
-pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="it measures by epoll and /proc")]
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="it measures by epoll and /proc"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no test installs a compiler"),
+]
 
 MOMENT = Scale(
     rounds=1, seconds=0.1, large_bodies=2, open_streams=8, open_seconds=1, settle_seconds=0.1, afterwards_seconds=0.0
@@ -23,13 +25,6 @@ MOMENT = Scale(
 NOT_COMPARED = {"memory per open stream", "added p99 there"}
 """What eight streams take may be less than what is given back meanwhile; and of the few answers of a moment the slowest
 may be one of those that no proxy stood before."""
-
-
-def compiler_at_hand(_: Path) -> list[str]:
-    """No test installs one."""
-    if shutil.which("cc") is None and not (FOLDER / "compiler" / ".made-from").exists():
-        pytest.skip("there is no C compiler, and `make bench` has not installed one")
-    return a_compiler(FOLDER)
 
 
 def nobody(_: Place) -> Command:
@@ -41,10 +36,7 @@ def crasher(_: Place) -> Command:
 
 
 def test_every_scenario_is_answered_and_what_cannot_be_had_is_reported(tmp_path: Path) -> None:
-    compiled(tmp_path, compiler_at_hand)
     subjects = {"steno": steno, "nobody": nobody, "crasher": crasher}
-    if (FOLDER / "plain" / ".made-from").exists():  # installed by `make bench`
-        subjects["plain"] = lambda place: plain(Place(FOLDER, place.folder, place.port, place.upstream))
     with bench(tmp_path, subjects, MOMENT, lambda _: None) as made:
         results = measure(made, scenarios(MOMENT))
     assert [(run["subject"], run["scenario"], run["error"]) for run in results["runs"] if run["errors"]] == []
@@ -58,7 +50,6 @@ def test_every_scenario_is_answered_and_what_cannot_be_had_is_reported(tmp_path:
 
 
 def test_a_refusal_and_a_stream_that_is_not_whole_are_errors(tmp_path: Path) -> None:
-    compiled(tmp_path, compiler_at_hand)
     unknown = ["--body", str(write_body(tmp_path, 300, "other-text200", stream=False))]
     short = ["--body", str(write_body(tmp_path, 300, "bench-chunks3", stream=True)), "--stream", "--stamps", "4"]
     with bench(tmp_path, {}, MOMENT, lambda _: None) as made:

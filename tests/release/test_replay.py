@@ -107,18 +107,3 @@ def test_command_prints_a_table(tmp_path: Path) -> None:
     assert re.search(rf"\| requests +\| +{requests} \|", ended.stdout)
     assert re.search(r"\| violations +\| +0 \|", ended.stdout)
     assert ended.stderr == f"as set: {requests} requests\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--presets", "rolling,roling"], "compaction.preset: Input should be 'default', 'lightspeed'"),
-        (["missing.jsonl"], "missing.jsonl cannot be read"),
-    ],
-)
-def test_command_says_what_does_not_go_together(tmp_path: Path, options: list[str], told: str) -> None:
-    agents(tmp_path, 1, 1)
-    ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), *options], tmp_path)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert told in ended.stderr
-    assert "Traceback" not in ended.stderr

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 PEERS = Path(__file__).parent / "peers"
@@ -69,14 +68,14 @@ SOURCES = Path(__file__).parent / "native"
 PROGRAMS = ("upstream", "load")
 
 
-def compiled(folder: Path, compiler: Callable[[Path], list[str]] | None = None) -> Path:
+def compiled(folder: Path) -> Path:
     """The folder that holds both programs; raises `Missing` where nothing can compile them."""
     text = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))
     target = folder / f"native-{hashlib.sha256(text).hexdigest()[:12]}"
     if all((target / name).exists() for name in PROGRAMS):
         return target
     target.mkdir(parents=True, exist_ok=True)
-    command = (compiler or a_compiler)(folder)
+    command = a_compiler(folder)
     for name in PROGRAMS:
         # Renamed when it is whole: another run may compile beside this one.
         partial = target / f"{name}.{os.getpid()}"
