@@ -373,7 +373,6 @@ def test_a_result_tells_whether_it_failed(text: str, *, failed: bool) -> None:
     assert reports_failure(text) is failed
 
 
-READ = ("Read", {"file_path": "b.py"}, "x = 1")
 NOTHING_DONE = [
     "Error: ENOENT: no such file or directory",
     "File does not exist.",

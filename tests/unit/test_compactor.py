@@ -38,7 +38,6 @@ LONG = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """Over the trigger of 700, under the limit of 1,000."""
 FAR = conversation(message("system", "rules"), *turns(20, size=40), QUESTION)
 """Over the limit."""
-FAILED = Compaction((), Outcome.FAILED, WHY)
 DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0), reads_warm=True)
 
 

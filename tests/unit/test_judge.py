@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,20 +51,20 @@ SEQUENCE = count(1)
 """Of the requests that a provider got."""
 
 
-def record(kind: Any, messages: Sequence[Any], status: int | None, text: str) -> Record:
+def record(kind: Any, messages: Sequence[Any], text: str) -> Record:
     path = "/v1/chat/completions"
-    return Record(next(SEQUENCE), 0.0, "POST", path, (), body(messages), kind, status=status, text=text)
+    return Record(next(SEQUENCE), 0.0, "POST", path, (), body(messages), kind, status=200, text=text)
 
 
-def asked(sections: Sequence[str], text: str, status: int = 200) -> Record:
+def asked(sections: Sequence[str], text: str) -> Record:
     content = "\n".join((*sections, "<ab12 end>", "", "End of the transcript. Yes, write the notes."))
-    return record("summary", [{"role": "system", "content": "Rules."}, {"content": content}], status, text)
+    return record("summary", [{"role": "system", "content": "Rules."}, {"content": content}], text)
 
 
-def call(quoted: Sequence[dict[str, Any]], text: str, **changes: Any) -> Record:
+def call(quoted: Sequence[dict[str, Any]], text: str) -> Record:
     """A summary call that was shown these messages, in Steno's form."""
     sections = [f"<ab12 {number} {heading(message)}>\n{shown(message)}" for number, message in enumerate(quoted, 1)]
-    return asked(sections, text, **changes)
+    return asked(sections, text)
 
 
 def update(before: str, quoted: Sequence[dict[str, Any]], text: str) -> Record:
@@ -77,7 +75,7 @@ def update(before: str, quoted: Sequence[dict[str, Any]], text: str) -> Record:
 
 def prefix_call(messages: Sequence[dict[str, Any]], text: str) -> Record:
     """A call that was shown the conversation itself."""
-    return record("summary", [*messages, {"role": "user", "content": "Now write the notes."}], 200, text)
+    return record("summary", [*messages, {"role": "user", "content": "Now write the notes."}], text)
 
 
 def fold(texts: Sequence[str], text: str) -> Record:
@@ -87,20 +85,19 @@ def fold(texts: Sequence[str], text: str) -> Record:
 class Conversation:
     """Requests and the log that grows with them."""
 
-    def __init__(self, calls: SummaryCalls | None = None) -> None:
-        self._judge = Judge("one", calls or SummaryCalls(), SentMessages())
+    def __init__(self) -> None:
+        self._judge = Judge("one", SummaryCalls(), SentMessages())
         self._requests = count(1)
 
     def request(
         self,
         history: Sequence[Any],
-        payload: Sequence[Any] | None,
+        payload: Sequence[Any],
         *made: Record,
-        status: int = 200,
         report: Report = Report(),  # noqa: B008 - a frozen value
     ) -> Verdict:
-        sent = [] if payload is None else [record("chat", payload, status, "fine")]
-        return self._judge.judge(next(self._requests), body(history), [*made, *sent], report)
+        sent = record("chat", payload, "fine")
+        return self._judge.judge(next(self._requests), body(history), [*made, sent], report)
 
 
 def heading(message: dict[str, Any]) -> str:
@@ -114,20 +111,10 @@ def shown(message: dict[str, Any]) -> str:
     )
 
 
-def changed(history: Messages, index: int, **members: Any) -> Messages:
-    """The history with other members in one message."""
-    return [*history[:index], {**history[index], **members}, *history[index + 1 :]]
-
-
-def told(*parts: tuple[str, int, int], actions: Sequence[str] | None = None) -> Report:
-    """What Steno says of a payload: kinds of parts, with their first and last index after the instructions."""
-    listed = [{"kind": kind, "first_index": first, "last_index": last} for kind, first, last in parts]
-    return Report(frozenset(actions if actions is not None else {kind for kind, _, _ in parts}), lambda: listed)
-
-
-def called(status: str, *parts: tuple[str, int, int]) -> Report:
-    """What Steno says of a payload, with the status it gives it."""
-    return replace(told(*parts), status=status)
+def told(status: str, *left_out: int) -> Report:
+    """What Steno says of a payload: its status, and the first and last message that it left out."""
+    listed = [{"kind": "pruned", "first_index": left_out[0], "last_index": left_out[1]}] if left_out else []
+    return Report(frozenset(["pruned"] if left_out else []), lambda: listed, status=status)
 
 
 def kinds(verdict: Verdict) -> set[str]:
@@ -203,8 +190,8 @@ def test_the_status_has_to_be_that_of_the_payload(status: str) -> None:
     for right, payload in payloads.items():
         conversation = Conversation()
         calls = [call(TURNS[:4], NOTES)] if right == "summarized" else []
-        left_out = [("pruned", 0, 3)] if right == "trimmed" else []
-        verdict = conversation.request(HISTORY, payload, *calls, report=called(status, *left_out))
+        left_out = (0, 3) if right == "trimmed" else ()
+        verdict = conversation.request(HISTORY, payload, *calls, report=told(status, *left_out))
         assert kinds(verdict) == (set() if status == right else {"status"})
 
 
@@ -217,7 +204,11 @@ WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
         {"foreign_summary", "lost"},
     ),
     "a summary that no call wrote": ([], [SYSTEM, summary("Invented."), *TURNS[4:]], {"changed", "lost", "prefix"}),
-    "one byte of a message": ([], changed(HISTORY, 4, content="It is in Turku!"), {"changed", "lost", "prefix"}),
+    "one byte of a message": (
+        [],
+        [*HISTORY[:4], {"role": "assistant", "content": "It is in Turku!"}, *HISTORY[5:]],
+        {"changed", "lost", "prefix"},
+    ),
     "a changed instruction": (
         [],
         [{"role": "system", "content": "You answer questions."}, *TURNS],
@@ -285,12 +276,3 @@ def test_passages_of_summarised_messages_are_right(conversation: Conversation) -
 )
 def test_quotation_of_what_nobody_said_there_is_wrong(conversation: Conversation, quoted: tuple[int, str, str]) -> None:
     assert kinds(with_note(conversation, quoted)) == {"recalled"}
-
-
-# Recordings
-
-
-def written(folder: Path, *lines: Any) -> Path:
-    path = folder / "talks.jsonl"
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
-    return path

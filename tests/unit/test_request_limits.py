@@ -1,4 +1,4 @@
-"""What headers and bodies ask for, and how large a prompt may be."""
+"""What is said of a model whose window nobody knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import structlog
 from app.formats.registry import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
-from app.proxy.exchange import Services
 from app.proxy.request import MOST_GUESSED
 from app.settings import load
 from tests.e2e import running
@@ -18,29 +17,14 @@ from tests.e2e import running
 HERE: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1", "discover_windows": False}
 
 
-@pytest.fixture
-def services(monkeypatch: pytest.MonkeyPatch) -> Services:
+async def test_a_model_that_nobody_knows_is_said_once_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     running.forget_environment(monkeypatch)
-    app = create_app(load(storage={"url": "memory"}, upstream=HERE))
-    told: Services = app.state.services
-    return told
-
-
-def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, bytes] | None = None) -> tuple[Any, ...]:
-    body = f'{{"model":"{model}","messages":[{{"role":"user","content":"hello"}}]{more}}}'
-    return FORMATS[0].read(body.encode()), Caller(tenant, [header] if header else [], FORMATS[0])
-
-
-async def measured(services: Services, *request: Any) -> Any:
-    return await services.model_limits.measure(*request, remember=True)
-
-
-async def test_a_model_that_nobody_knows_is_said_once_with_what_to_do(services: Services) -> None:
+    services = create_app(load(storage={"url": "memory"}, upstream=HERE)).state.services
+    made_up = [("one", f"made-up-{number}") for number in range(200)]
     with structlog.testing.capture_logs() as logs:
-        for tenant, model in (("one", "house"), ("two", "house"), ("one", "gpt-4o"), ("one", "other")):
-            await measured(services, *asked(tenant, model))
-        for number in range(200):
-            await measured(services, *asked("one", f"made-up-{number}"))
+        for tenant, model in (("one", "house"), ("two", "house"), ("one", "gpt-4o"), ("one", "other"), *made_up):
+            asked = FORMATS[0].read(f'{{"model":"{model}","messages":[{{"role":"user","content":"hello"}}]}}'.encode())
+            await services.model_limits.measure(asked, Caller(tenant, [], FORMATS[0]), remember=True)
     said = [line for line in logs if line["event"] == "a model's window is a guess"]
     assert [line["model"] for line in said[:2]] == ["house", "other"]
     assert {"upstream", "model", "window", "remedy"} <= set(said[0])

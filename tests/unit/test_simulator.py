@@ -64,13 +64,6 @@ def test_a_request_is_refused_in_the_providers_words_or_accepted(written: str, c
     assert error(written, case["request"], rules) == case["error"]
 
 
-# Chat Completions
-
-
-def request(*messages: Any, **arguments: Any) -> dict[str, Any]:
-    return {"model": "m", "messages": list(messages) or [USER], **arguments}
-
-
 # Thinking of Messages bound to its prefix
 
 TEXT = {"type": "text", "text": "Hello"}
@@ -169,25 +162,17 @@ def one_each(text: str) -> int:
     return len(text.split())
 
 
-def user(words: int) -> dict[str, Any]:
-    return {"role": "user", "content": "word " * words}
-
-
-def read_with(reader: ChatCompletions, messages: list[Any], **arguments: Any) -> Accepted:
-    body = msgspec.json.encode({"model": "m", "messages": messages, **arguments})
-    return reader.read(Record(1, 0.0, "POST", reader.path, (), body, "chat"), RULES, lambda _: None)
-
-
-def refusal(messages: list[Any], **arguments: Any) -> Refused:
-    with pytest.raises(Refused) as caught:
-        read_with(ChatCompletions(one_each), messages, **arguments)
-    return caught.value
+def prompt_tokens(words: int) -> int:
+    body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "word " * words}]})
+    reader = ChatCompletions(one_each)
+    return reader.read(Record(1, 0.0, "POST", reader.path, (), body, "chat"), RULES, lambda _: None).prompt_tokens
 
 
 def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> None:
-    assert read_with(ChatCompletions(one_each), [user(93)]).prompt_tokens == 100
-    refused = refusal([user(94)])
-    assert refused.body == {
+    assert prompt_tokens(93) == 100
+    with pytest.raises(Refused) as refused:
+        prompt_tokens(94)
+    assert refused.value.body == {
         "error": {
             "message": "This model's maximum context length is 100 tokens. However, your messages resulted in "
             "101 tokens. Please reduce the length of the messages.",

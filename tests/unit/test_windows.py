@@ -31,7 +31,7 @@ from tests.unit.clock import Clock
 from tests.unit.conversations import sure
 from tests.unit.providers import MockedUpstream, listing
 
-TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
+TENANT, ANOTHER = "one tenant", "another"
 MODELS = "/v1/models"
 STEPS = yaml.safe_load(Path(__file__).with_name("windows.yaml").read_text("utf-8"))
 KEY = [(b"authorization", b"Bearer sk-caller"), (b"x-title", b"a chat")]
