@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_923,
     "app/formats": 6_019,
-    "tests": 44_976,
+    "tests": 44_867,
     "lab": 8_115,
 }
 """Lines of Python by folder, at most."""

@@ -107,8 +107,8 @@ def transcript_of(messages: Sequence[Message]) -> Transcript:
     return Transcript(messages, lambda: tokens_of(messages))
 
 
-def conversation(*messages: Message, fixed: int = 0, tenant: str = TENANT, bound: int | None = 1 << 40) -> Conversation:
-    return Conversation(messages, IDENTITY, tenant, lambda: Costs(tokens_of(messages), fixed), bound)
+def conversation(*messages: Message, fixed: int = 0, tenant: str = TENANT) -> Conversation:
+    return Conversation(messages, IDENTITY, tenant, lambda: Costs(tokens_of(messages), fixed), 1 << 40)
 
 
 def turns(number: int, size: int = 50, first: int = 0) -> list[Message]:
@@ -120,17 +120,15 @@ def turns(number: int, size: int = 50, first: int = 0) -> list[Message]:
     ]
 
 
-def steps(
-    number: int, text: str = "result", *, tokens: int | None = None, called: int | None = 10, answer: str = ""
-) -> list[Message]:
+def steps(number: int, text: str = "result", *, answer: str = "") -> list[Message]:
     """So many calls `c0`, `c1`, ... of the assistant, each with its result, and with what is said of it."""
     said = [message("assistant", answer)] if answer else []
     return [
         part
         for call in (f"c{place}" for place in range(number))
         for part in (
-            message("assistant", calls=[call], tokens=called),
-            message("tool", text, tokens=tokens, answers=call),
+            message("assistant", calls=[call], tokens=10),
+            message("tool", text, answers=call),
             *said,
         )
     ]
@@ -234,20 +232,19 @@ Effect = SummaryRequest | Kept
 
 
 class PreparedCalls:
-    """Calls with prepared answers, written down in order; chunks are kept as they are, unless `keeps` is false."""
+    """Calls with prepared answers, written down in order; chunks are kept as they are."""
 
-    def __init__(self, answers: Iterable[SummaryAnswer | Failure], keeps: bool = True) -> None:
+    def __init__(self, answers: Iterable[SummaryAnswer | Failure]) -> None:
         self.effects: list[Effect] = []
         self._answers = iter(answers)
-        self._keeps = keeps
 
     async def ask(self, call: SummaryRequest) -> SummaryAnswer | Failure:
         self.effects.append(call)
         return next(self._answers)
 
-    async def keep(self, chunk: SummaryChunk, _: SummaryAnswer) -> SummaryChunk | None:
+    async def keep(self, chunk: SummaryChunk, _: SummaryAnswer) -> SummaryChunk:
         self.effects.append(Kept(chunk))
-        return chunk if self._keeps else None
+        return chunk
 
     def reject(self, _: SummaryAnswer) -> None:
         """Record nothing."""
@@ -256,9 +253,9 @@ class PreparedCalls:
         return step()
 
 
-def play(work: ChunkBuilder, *answers: SummaryAnswer | Failure, keep: bool = True) -> tuple[list[Effect], Compaction]:
+def play(work: ChunkBuilder, *answers: SummaryAnswer | Failure) -> tuple[list[Effect], Compaction]:
     """Makes a compaction with prepared answers, also where an event loop runs."""
-    calls = PreparedCalls(answers, keep)
+    calls = PreparedCalls(answers)
     with ThreadPoolExecutor(1) as thread:
         return calls.effects, thread.submit(asyncio.run, make_chunks(work, calls)).result()
 

@@ -41,10 +41,10 @@ def step(tool: str, text: str = "ok", **arguments: Any) -> list[Message]:
     return [made, message("tool", text, answers=name)]
 
 
-def lines(*steps: Sequence[Message], covered: int | None = None, plan: int = 1_000) -> list[str]:
+def lines(*steps: Sequence[Message], covered: int | None = None) -> list[str]:
     """Entries about a question and then these."""
     messages = History([message("user", "Mend it."), *(each for said in steps for each in said)])
-    return [*agent_progress(messages, len(messages) if covered is None else covered, plan)]
+    return [*agent_progress(messages, len(messages) if covered is None else covered, 1_000)]
 
 
 PLANS: dict[str, tuple[list[Message], str]] = {

@@ -68,8 +68,8 @@ def user(*texts: str) -> Message:
     return Message(Kind.USER, "user", texts, b"", b"")
 
 
-def assistant(text: str = "I see.") -> Message:
-    return Message(Kind.ASSISTANT, "assistant", (text,), b"", b"")
+def assistant() -> Message:
+    return Message(Kind.ASSISTANT, "assistant", ("I see.",), b"", b"")
 
 
 def talk(*messages: Sequence[str]) -> list[Message]:

@@ -87,12 +87,8 @@ def test_a_summary_is_expected_to_take_as_long_as_the_longest_of_the_latest_of_i
     assert (rates.summary_seconds("model"), rates.summary_seconds("other")) == (5.0, FIRST_SUMMARY_SECONDS)
 
 
-def small_room(compactions: int = 3, per_tenant: int = 2, body_bytes: int = 100) -> BackgroundRoom:
-    return BackgroundRoom(compactions, per_tenant, body_bytes)
-
-
 def test_there_are_so_many_at_once_for_a_tenant_and_for_all() -> None:
-    held = small_room()
+    held = BackgroundRoom(3, 2, 100)
     held.taken[("a", "1")] = 1
     assert held.is_free("a", 1)
     held.taken[("a", "2")] = 1

@@ -183,14 +183,10 @@ def test_three_compactions_with_hardly_any_growth_between_them_are_enough() -> N
     assert breaker.blocks(TALK, 11_998, LIMIT) is None
 
 
-def compact_often(breaker: HistoryBreaker, talk: HistoryKey, tokens: int = 8_000) -> None:
-    for _ in range(3):
-        breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)
-
-
 def test_a_branch_takes_over_what_was_before_it() -> None:
     breaker = HistoryBreaker()
-    compact_often(breaker, history("a", "b"))
+    for _ in range(3):
+        breaker.finished(history("a", "b"), 8_000, 8_000, 4_000, LIMIT)
     breaker.finished(history("a", "b", "c"), 20_000, 8_000, 4_000, LIMIT)
     assert breaker.blocks(history("a", "b", "c"), 20_000, LIMIT) is None
     assert breaker.blocks(history("a", "b", "another"), 8_000, LIMIT) == "compaction_too_frequent"

@@ -25,8 +25,8 @@ def assistant(*content: Any) -> dict[str, Any]:
     return {**user(*content), "role": "assistant"}
 
 
-def block(text: str, mark: Any = None, kind: str = "text", member: str = "cache_control") -> dict[str, Any]:
-    return {"type": kind, "text": text, **({member: mark} if mark else {})}
+def block(text: str, mark: Any = None, member: str = "cache_control") -> dict[str, Any]:
+    return {"type": "text", "text": text, **({member: mark} if mark else {})}
 
 
 QUOTED, ASKED = user(block(QUOTATION)), user(block("q", SHORT))

@@ -20,13 +20,12 @@ from app.formats.chat_completions.format import CHAT_COMPLETIONS, canonical, rea
 from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.requests import BodyBounds
-from app.runtime.bounded import Caches
 from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, count
 
 
-def reader(ignore: tuple[str, ...] = (), cache_bytes: int = 1 << 20) -> MessageReader:
-    return MessageReader(IDENTITY, read_message, ignore, Caches(cache_bytes))
+def reader() -> MessageReader:
+    return MessageReader(IDENTITY, read_message)
 
 
 def talk(*messages: dict[str, Any]) -> Conversation:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
-from app.runtime.bounded import CACHE_BYTES, Caches, Erased
+from app.runtime.bounded import Caches, Erased
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))
@@ -113,8 +113,8 @@ def quoted(found: View) -> str:
     return "".join(part.text for part in found.parts if isinstance(part, Recalled))
 
 
-def recaller(most_bytes: int = CACHE_BYTES) -> RecallIndexCache:
-    return RecallIndexCache(Now(), Caches(most_bytes))  # type: ignore[arg-type]
+def recaller() -> RecallIndexCache:
+    return RecallIndexCache(Now(), Caches())  # type: ignore[arg-type]
 
 
 def test_it_reads_on_and_forgets_after_a_deletion() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,12 +40,6 @@ def environment(folder: str) -> str:
 def user(*texts: str, kind: Kind = Kind.USER, **members: object) -> Message:
     made = message("user", "|".join(texts), tokens=sum(len(text.split()) for text in texts))
     return replace(made, kind=kind, texts=texts, **members)
-
-
-def result(*texts: str, own: Sequence[int] = (), call: str = "a") -> Message:
-    """Results and the user's own words in one message."""
-    passed_on = tuple(place for place in range(len(texts)) if place not in own)
-    return user(*texts, answers=(call,), passed_on=passed_on)
 
 
 def found(*texts: str, kind: Kind = Kind.USER, **members: object) -> list[str]:
@@ -215,9 +207,10 @@ def test_a_summariser_is_not_shown_what_is_said_again() -> None:
 # Results in one message with the user's words
 
 
-def asked(page: str = words(500, "row"), own: str = "And the second?") -> Conversation:
+def asked() -> Conversation:
     """A question that stands in one message with the result before it: message 2."""
-    messages = (message("user", "Read both."), message("assistant", calls=["a"], tokens=3), result(page, own, own=[1]))
+    both = user(words(500, "row"), "And the second?", answers=("a",), passed_on=(0,))
+    messages = (message("user", "Read both."), message("assistant", calls=["a"], tokens=3), both)
     costs = [count_of(each) for each in messages]
     question = count_of(messages[2].without_results)
     return Conversation(messages, IDENTITY, "tenant", lambda: Costs(costs, 0, question), 1 << 40)

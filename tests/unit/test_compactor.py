@@ -41,11 +41,11 @@ FAR = conversation(message("system", "rules"), *turns(20, size=40), QUESTION)
 DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0), reads_warm=True)
 
 
-def tools(number: int = 3) -> Any:
+def tools() -> Any:
     """A history whose tool results are large: masking them is enough."""
     calls = [
         each
-        for n in range(number)
+        for n in range(3)
         for each in (
             message("user", f"task {n}"),
             message("assistant", calls=[f"c{n}"], tokens=5),

@@ -21,8 +21,8 @@ def read(**members: Any) -> Declarations:
     return read_raw(msgspec.json.encode({"n": 1, **members}))
 
 
-def function(name: str = "f", **members: Any) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, **members}}
+def function(**members: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", **members}}
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def values_in(talk: Sequence[Message]) -> list[str]:
     return [*found]
 
 
-def found(text: str, role: str = "user") -> list[str]:
-    return lines(message(role, text))
+def found(text: str) -> list[str]:
+    return lines(message("user", text))
 
 
 VALUES = {

@@ -117,10 +117,8 @@ def test_a_results_share_is_never_more_than_there_is() -> None:
 # Declarations
 
 
-def declared(
-    declarations: Declarations, system: str | None = None, calls: bool = False, rules: CountingRules = GPT_4O
-) -> int:
-    return declared_tokens(declarations, system, calls, rules, n)
+def declared(declarations: Declarations, system: str | None = None, rules: CountingRules = GPT_4O) -> int:
+    return declared_tokens(declarations, system, False, rules, n)
 
 
 NONE, SILENT = replace(TOOLS, choice="none"), Declarations(tools=(Tool("look_up", "", {}),))

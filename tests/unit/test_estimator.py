@@ -76,8 +76,8 @@ MESSAGES = st.lists(
 )
 
 
-def read(messages: Sequence[Any], ignore: tuple[str, ...] = ()) -> tuple[Message, ...]:
-    return MessageReader(IDENTITY, read_message, ignore).read([json.dumps(message).encode() for message in messages])
+def read(messages: Sequence[Any]) -> tuple[Message, ...]:
+    return MessageReader(IDENTITY, read_message).read([json.dumps(message).encode() for message in messages])
 
 
 def prompt(

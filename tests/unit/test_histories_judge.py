@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,12 +40,10 @@ def summary(*shown: str) -> Record:
     return sent({"role": "user", "content": "\n".join(shown)}, kind="summary", text=NOTES)
 
 
-def kinds(
-    *records: Record, calls: tuple[Record, ...] = (), left_out: Mapping[int, str] | None = None, asked: Asked = ASKED
-) -> list[str]:
-    judge = Judge(TRAITS, lambda _: left_out or {})
+def kinds(*records: Record, calls: tuple[Record, ...] = ()) -> list[str]:
+    judge = Judge(TRAITS, lambda _: {})
     judge.learn(calls)
-    return [violation.kind for violation in judge.judge(1, asked, "messages", records)]
+    return [violation.kind for violation in judge.judge(1, ASKED, "messages", records)]
 
 
 NOTED: Any = {"role": "user", "content": f"[Notes]\n{NOTES}\n\n{BLOCK}"}

@@ -159,8 +159,8 @@ def test_messages_inside_a_summary_fold_into_one_row_until_one_stands_beside_it(
 # The reasons
 
 
-def step(name: str, outcome: str, tokens: int | None = None, summaries: int = 0, reason: str | None = None) -> Any:
-    return {"step": name, "outcome": outcome, "tokens": tokens, "summaries": summaries, "reason": reason}
+def step(name: str, outcome: str, tokens: int | None = None, summaries: int = 0) -> Any:
+    return {"step": name, "outcome": outcome, "tokens": tokens, "summaries": summaries, "reason": None}
 
 
 def plan(*steps: Any, **changes: Any) -> dict[str, Any]:

@@ -244,17 +244,13 @@ def recalling(*quoted: tuple[int, str, str]) -> dict[str, Any]:
     return {"role": "user", "content": "\n".join(("[Quoted.]", "<recalled 0a1b2c3d>", *lines, "</recalled 0a1b2c3d>"))}
 
 
-RECALLED = Report(frozenset({"recalled"}))
 PLACE = (3, "tool find", '{"place": "Turku"}')
 
 
-def with_note(
-    conversation: Conversation, *quoted: tuple[int, str, str], report: Report = RECALLED, of: Messages = TURNS
-) -> Verdict:
+def with_note(conversation: Conversation, *quoted: tuple[int, str, str]) -> Verdict:
     """The first turn is summarised, and something of it recalled."""
-    history = [SYSTEM, *of]
-    payload = [SYSTEM, summary(NOTES), *of[4:-1], recalling(*quoted), of[-1]]
-    return conversation.request(history, payload, call(of[:4], NOTES), report=report)
+    payload = [SYSTEM, summary(NOTES), *TURNS[4:-1], recalling(*quoted), TURNS[-1]]
+    return conversation.request(HISTORY, payload, FIRST, report=Report(frozenset({"recalled"})))
 
 
 def test_passages_of_summarised_messages_are_right(conversation: Conversation) -> None:

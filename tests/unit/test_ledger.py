@@ -53,11 +53,6 @@ def enter(ledger: Ledger, call: Call) -> None:
     ledger.record(UsageRecord(**members), chain=chain, sizes=sizes)
 
 
-def history(messages: int, branch: str = "") -> Chain:
-    """Each that is longer goes on from a shorter one of the same branch."""
-    return Chain(tuple(f"{branch}{number}".encode() for number in range(messages + 1)))
-
-
 def call(**changes: Any) -> Call:
     members = {
         "tenant": "t",
@@ -73,17 +68,15 @@ def call(**changes: Any) -> Call:
         "estimated": 5_000,
         "forwarded": 2_700,
         "context_status": "summarized",
-        "chain": history(3),
+        "chain": Chain((b"0", b"1", b"2", b"3")),
         "sizes": PromptEstimate(5_000, 2_700),
     }
     return {**members, **changes}
 
 
-def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
+def recorded(*calls: Call) -> list[UsageRecord]:
     store: Any = Kept()
-    ledger = Ledger(
-        store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics()
-    )
+    ledger = Ledger(store, lambda *_: None, Metrics())
     for each in calls:
         enter(ledger, each)
     records: list[UsageRecord] = store.records
@@ -193,16 +186,8 @@ BEFORE = EarlierRequest(PromptEstimate(50_000, 10_000), prompt=10_000, whole=50_
 """A request of which 40,000 tokens were taken out."""
 
 
-def whole(
-    tokens: Tokens,
-    came: int,
-    sent: int,
-    before: EarlierRequest | None = BEFORE,
-    *,
-    recent: bool = True,
-    ratio: float = 1.0,
-) -> Tokens:
-    return uncompacted_usage(tokens, PromptEstimate(came, sent, ratio), before, recent=recent)
+def whole(tokens: Tokens, came: int, sent: int, before: EarlierRequest | None = BEFORE) -> Tokens:
+    return uncompacted_usage(tokens, PromptEstimate(came, sent), before, recent=True)
 
 
 def test_a_request_of_which_nothing_was_ever_taken_is_what_was_reported() -> None:

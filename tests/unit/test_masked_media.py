@@ -102,8 +102,8 @@ def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> 
     return initial_state(talk, policy or Policy(), budget, cost, ())
 
 
-def sent(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Decision:
-    known = case(talk, policy, most)
+def sent(talk: Conversation, policy: Policy | None = None) -> Decision:
+    known = case(talk, policy)
     return asked(talk, policy=known.policy, budget=known.budget).decide_early() or settle(known)
 
 

@@ -162,9 +162,11 @@ def stream(content: bytes, about: bytes = b"") -> bytes:
     return b"<<%b /Length %d>>\nstream\n%b\nendstream" % (about, len(content), content)
 
 
-def pdf(*contents: bytes, packed: bool = True, box: bytes = b"[0 0 612 792]", more: bytes = b"") -> bytes:
+def pdf(*contents: bytes, packed: bool = True, more: bytes = b"") -> bytes:
     """A page for each content."""
-    pages = b"".join(b"%d 0 obj <</Type /Page /MediaBox %b>> endobj\n" % (10 + at, box) for at in range(len(contents)))
+    pages = b"".join(
+        b"%d 0 obj <</Type /Page /MediaBox [0 0 612 792]>> endobj\n" % (10 + at) for at in range(len(contents))
+    )
     written = [stream(zlib.compress(content), PACK) if packed else stream(content) for content in contents]
     streams = b"".join(b"%d 0 obj %b endobj\n" % (500 + at, one) for at, one in enumerate(written))
     tree = b"2 0 obj <</Type /Pages /Count %d>> endobj\n" % len(contents)

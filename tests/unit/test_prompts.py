@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from app.compaction.chunks import Ending, SummaryAnswer, UserWords, objection, visible_text
 from app.compaction.prompts import LONGEST_FAILURE, SUMMARY_PROMPT, chunk_text, failed_results
 from app.conversation.messages import History
-from app.formats.spec import CHAT_COMPLETIONS as SPEC
 from tests.unit.conversations import chunk, conversation, count, message, turns, words
 
 
@@ -81,9 +80,8 @@ ASKED = f"{SUMMARY_PROMPT}\nUse at most 300 words."
 ANSWERS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gate.yaml").read_text("utf-8"))
 
 
-def judged(text: str, finish: str = "stop", *, calls: bool = False, at_most: int = 100, replaces: int = 1_000) -> str:
-    ending = Ending.CALLED if calls else SPEC.endings.get(finish, Ending.OTHER)
-    found = objection(SummaryAnswer(text, ending, finish), count(text), at_most, replaces, ASKED)
+def judged(text: str, replaces: int = 1_000) -> str:
+    found = objection(SummaryAnswer(text, Ending.FINISHED, "stop"), count(text), 100, replaces, ASKED)
     return found.text if found else "accepted"
 
 

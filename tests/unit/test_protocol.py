@@ -89,9 +89,9 @@ def answering(method: str = "POST", *, keep_alive: bool = True) -> Any:
     return Cycle({"method": method}, transport, flow, lambda: None, keep_alive)  # type: ignore[arg-type]
 
 
-async def answer(cycle: Any, headers: Sequence[tuple[bytes, bytes]], *pieces: bytes, status: int = 200) -> list[bytes]:
+async def answer(cycle: Any, headers: Sequence[tuple[bytes, bytes]], *pieces: bytes) -> list[bytes]:
     """What it writes for an answer in these pieces, the last of which ends it."""
-    await cycle.send({"type": "http.response.start", "status": status, "headers": headers})
+    await cycle.send({"type": "http.response.start", "status": 200, "headers": headers})
     for number, piece in enumerate(pieces, 1):
         await cycle.send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
     written: list[bytes] = cycle.transport.written

@@ -376,10 +376,10 @@ def test_a_view_that_keeps_to_its_target_nearly_does_with_all_that_is_recalled(
 # Exact values
 
 
-def shop(question: str = "Thanks.", later: Sequence[Message] = ()) -> Conversation:
+def shop(later: Sequence[Message] = ()) -> Conversation:
     call = ToolCall("c", "get_order", '{"order_id": "QX-8127"}')
     early = (user("My order."), assistant("", call), message("tool", "mail jo@example.org, 24.90 EUR", answers="c"))
-    return talk(*early, then=(*later, user("Hm.")), question=question, fillers=44)
+    return talk(*early, then=(*later, user("Hm.")), question="Thanks.", fillers=44)
 
 
 def values_of(view: View) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from time import monotonic
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from app.compaction.summariser_client import TAUGHT_SECONDS, Route, Summariser
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
 from app.http.upstream import Upstream
 from tests.unit.providers import Answer, MockedUpstream, answer
-
-if TYPE_CHECKING:
-    from app.telemetry.traces import Tracer
 
 CHAT = "/v1/chat/completions"
 DONE = b'data: {"choices":[{"delta":{"content":"Notes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
@@ -30,10 +27,9 @@ def route(upstream: Upstream, model: str) -> Route:
     return Route(model, provider, CHAT_COMPLETIONS.summaries, [])
 
 
-async def ask_once(upstream: Upstream, model: str = "m", tracer: Tracer | None = None) -> SummaryAnswer | Failure:
+async def ask_once(upstream: Upstream, model: str = "m") -> SummaryAnswer | Failure:
     request = summary_request("Do.", "said", 300, 300)
-    summariser = Summariser(5.0, {}, tracer=tracer)
-    return await summariser.ask(request, [route(upstream, model)], None, monotonic() + 10.0, "t")
+    return await Summariser(5.0, {}).ask(request, [route(upstream, model)], None, monotonic() + 10.0, "t")
 
 
 def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:

@@ -99,11 +99,11 @@ EFFECTIVE = LIMIT - INSTRUCTIONS
 NOTICE = re.compile(r"\n\[\.\.\. \d+ characters in all, shortened \.\.\.\]\n")
 
 
-def results(tokens: int, number: int = 3) -> Conversation:
+def results(tokens: int) -> Conversation:
     """Results whose messages have so many tokens in all, eight characters each."""
-    share, rest = divmod(tokens - 1, number)
+    share, rest = divmod(tokens - 1, 3)
     steps: list[Message] = []
-    for index in range(number):
+    for index in range(3):
         steps.append(message("assistant", calls=[f"c{index}"], tokens=0))
         steps.append(message("tool", "abcdefg " * (share + rest * (index == 0)), answers=f"c{index}"))
     return conversation(*steps, message("user", "q"), fixed=INSTRUCTIONS)
@@ -131,11 +131,8 @@ def test_a_band_begins_where_it_says(band: float) -> None:
 QUESTION = message("user", "the last question")
 
 
-def pruned(
-    talk: Conversation, at_most: int, target: int | None = None, *, stub: bool = False, most_turns: int | None = None
-) -> View:
-    aim = at_most if target is None else target
-    view = prune(talk, whole(talk), at_most, aim, cost, stub=stub, most_turns=most_turns)
+def pruned(talk: Conversation, at_most: int, target: int | None = None, *, stub: bool = False) -> View:
+    view = prune(talk, whole(talk), at_most, at_most if target is None else target, cost, stub=stub)
     assert problems(talk, view, 1 << 40) == []
     return view
 
@@ -144,8 +141,8 @@ def gone(view: View) -> list[int]:
     return [index for part in view.parts if isinstance(part, Pruned) for index in range(part.start, part.stop)]
 
 
-def step(call: str, size: int = 50) -> list[Message]:
-    return [message("assistant", calls=[call], tokens=10), message("tool", "r", answers=call, tokens=size - 10)]
+def step(call: str) -> list[Message]:
+    return [message("assistant", calls=[call], tokens=10), message("tool", "r", answers=call, tokens=40)]
 
 
 def test_they_stay_away_while_the_history_grows() -> None:
@@ -193,8 +190,8 @@ ADAPTIVE = SessionPruning()
 AGGRESSIVE = SessionPruning(mode="aggressive")
 
 
-def text(characters: int, word: str = "lorem ") -> str:
-    return (word * (characters // len(word) + 1))[:characters]
+def text(characters: int) -> str:
+    return ("lorem " * (characters // 6 + 1))[:characters]
 
 
 def used(name: str, result: str, **changes: object) -> list[Message]:

@@ -21,8 +21,8 @@ from app.conversation.quoting import fence_of
 from tests.unit.conversations import budget, case, conversation, count, message, sure, turns, words
 
 
-def said(*texts: str, first: int = 1) -> list[UserWords]:
-    return [UserWords(turn, text) for turn, text in enumerate(texts, first)]
+def said(*texts: str) -> list[UserWords]:
+    return [UserWords(turn, text) for turn, text in enumerate(texts, 1)]
 
 
 def kept(entries: list[UserWords], room: int, wide: int = 0) -> list[str]:

@@ -36,8 +36,8 @@ TALK = conversation(
 """Messages 0 to 7; the last user message is 7."""
 
 
-def found(*parts: Part, tokens: int = 10) -> list[Code]:
-    return problems(TALK, View(parts, tokens), 100)
+def found(*parts: Part) -> list[Code]:
+    return problems(TALK, View(parts, 10), 100)
 
 
 MADE, CARRYING, MOST = chunk(TALK, 0, 4), chunk(TALK, 0, 4, carried=(2,)), chunk(TALK, 0, 7)
@@ -183,8 +183,8 @@ USER = message("user", "q")
 DONE = message("assistant", "done")
 
 
-def result(call: str, text: str = "r") -> Message:
-    return message("tool", text, answers=call)
+def result(call: str) -> Message:
+    return message("tool", "r", answers=call)
 
 
 def caller(*calls: str, text: str = "") -> Message:
