@@ -43,20 +43,17 @@ LONGEST_COMPACTED = 200_000
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
 
 
-Schema = Mapping[str, Any]
-"""JSON schema as received; members may be missing or have a wrong type."""
-
-
 class Tool(Struct, frozen=True):
     name: str
     description: str
-    parameters: Schema
+    parameters: Mapping[str, Any]
+    """JSON schema as received."""
 
 
 class ResponseFormat(Struct, frozen=True):
     name: str
     description: str
-    schema: Schema
+    schema: Mapping[str, Any]
 
 
 class Declarations(Struct, frozen=True):
@@ -351,7 +348,7 @@ class _Writer:
     """Writer of TypeScript types, which follows references and is limited in depth and length."""
 
     def __init__(self) -> None:
-        self._root: Schema = {}
+        self._root: Mapping[str, Any] = {}
         self._following: set[str] = set()
         self._room = REPEATED_CHARACTERS
         self._depth = 0
@@ -376,7 +373,7 @@ class _Writer:
         self._depth -= 1
         return options
 
-    def _known_options(self, schema: Schema, indent: str) -> list[str]:
+    def _known_options(self, schema: Mapping[str, Any], indent: str) -> list[str]:
         match schema:
             case {"$ref": str(reference)}:
                 return self._referenced(reference, indent)
@@ -416,7 +413,7 @@ class _Writer:
         self._room -= sum(map(len, texts))
         return texts
 
-    def _named(self, name: str, schema: Schema, indent: str) -> str:
+    def _named(self, name: str, schema: Mapping[str, Any], indent: str) -> str:
         if name == "object":
             return self._object(schema, indent)
         if name != "array":
@@ -425,7 +422,7 @@ class _Writer:
         text = " | ".join(options)
         return f"({text})[]" if len(options) > 1 and "\n" not in text else f"{text}[]"
 
-    def _object(self, schema: Schema, indent: str) -> str:
+    def _object(self, schema: Mapping[str, Any], indent: str) -> str:
         """Return an object type: one line, or one line for each property if any has a comment."""
         properties = _properties(schema)
         if not properties:
@@ -443,12 +440,12 @@ class _Writer:
         return "\n".join(("{", *(f"{indent}{line}" for line in lines), f"{indent[2:]}}}"))
 
 
-def _properties(schema: Schema) -> Mapping[str, Any]:
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _resolve(root: Schema, reference: str) -> Any:
+def _resolve(root: Mapping[str, Any], reference: str) -> Any:
     """Return the schema at a path such as `#/$defs/Name`; None if missing."""
     value: Any = root
     for key in reference.removeprefix("#").split("/")[1:]:

@@ -48,7 +48,6 @@ COSTLY = 1 << 20
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
 """Cache key of a declaration's tokens: its digest, whether the history has calls, the preceding instructions."""
-Key = bytes
 
 TokenRules = Callable[[str, str], CountingRules]
 """A format's function that returns the rules for a model and a host. Models with the same costs have equal rules."""
@@ -62,7 +61,7 @@ class Estimator:
         """Function from an encoding to its counter."""
         self.heuristics = tokenizer.missing
         """Encodings whose tables are missing."""
-        self._remembered: Cache[Key, Tokens] = Cache(
+        self._remembered: Cache[bytes, Tokens] = Cache(
             caches or Caches(),
             "tokens",
             lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens),
@@ -119,7 +118,7 @@ class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     rules: CountingRules
     count: Counter
-    remembered: Cache[Key, Tokens]
+    remembered: Cache[bytes, Tokens]
     tag: int
     """Number of these rules in cache keys."""
 
@@ -142,7 +141,7 @@ class Prompt(Struct, frozen=True):
     history: History
     counted: Tokens
     """Tokens of the first messages, counted earlier as part of a shorter history."""
-    units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
+    units: Sequence[tuple[Sequence[Message], bytes, Tokens | None]]
     """Units after the counted messages, each with its cache key and, if known, its tokens."""
     declared: bytes
     read: Callable[[], Declarations]
@@ -216,7 +215,7 @@ class Prompt(Struct, frozen=True):
             self.way.remembered.keep(key, known)
         return known[0]
 
-    def _count(self, unit: Sequence[Message], key: Key) -> Tokens:
+    def _count(self, unit: Sequence[Message], key: bytes) -> Tokens:
         try:
             tokens = unit_tokens(unit, self.way.rules, self.way.count)
         except Exception:
@@ -265,12 +264,12 @@ def _declared_digest(declared: bytes) -> bytes:
     return blake2b(declared, digest_size=16, person=b"steno-declared").digest() if declared else b""
 
 
-def _declared_key(way: _Way, declares: _Declares) -> Key:
+def _declared_key(way: _Way, declares: _Declares) -> bytes:
     digest, holds_calls, system = declares
     return b"declared %b %b%d" % (_key(way, system), digest, holds_calls)
 
 
-def _key(way: _Way, unit: Sequence[Message]) -> Key:
+def _key(way: _Way, unit: Sequence[Message]) -> bytes:
     key = b"%d" % way.tag
     for message in unit:  # Digests leave out volatile text, so the key also has sizes: this text costs tokens, too.
         key = b"%b %b%d" % (key, message.digest, len(message.raw))

@@ -82,6 +82,11 @@ class Area(Struct, frozen=True):
         return min(self.most, round(width * height / self.pixels_per_token))
 
 
+def claude_pictures(version: tuple[int, int], ratio: float) -> Area:
+    """Return the cost of pictures in Messages. `ratio`: Claude's tokens for each token of the estimate."""
+    return Area(750 * ratio, round((4_784 if version >= (4, 7) else 1_600) / ratio))
+
+
 class Pages(Struct, frozen=True):
     """Cost of files: the text and the picture of each page."""
 
@@ -129,16 +134,12 @@ def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
 def _patches(width: int, height: int, fit: Fit) -> int:
     width, height = _shrunk(width, height, max(width, height), fit.side)
     if _squares(width, height, PATCH) > fit.patches:
-        width, height = _within_patches(width, height, fit.patches)
+        # Scale to the area of all patches, then further until one side is a whole number of patches.
+        scale = sqrt(fit.patches * PATCH**2 / (width * height))
+        across, down = width * scale / PATCH, height * scale / PATCH
+        scale *= min(max(1, int(across)) / across, max(1, int(down)) / down)
+        width, height = max(1, round(width * scale)), max(1, round(height * scale))
     return min(fit.patches, _squares(width, height, PATCH))
-
-
-def _within_patches(width: int, height: int, patches: int) -> tuple[int, int]:
-    """Scale to the area of `patches`, then further until one side is a whole number of patches."""
-    scale = sqrt(patches * PATCH**2 / (width * height))
-    across, down = width * scale / PATCH, height * scale / PATCH
-    scale *= min(max(1, int(across)) / across, max(1, int(down)) / down)
-    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 LONGEST_MODEL = 300

@@ -33,7 +33,7 @@ from app.formats.spec import MESSAGES as SPEC
 from app.formats.spec import SYSTEM
 from app.tokens.calibration import claude_version, whole_ratio
 from app.tokens.estimate import Declarations, ResponseFormat
-from app.tokens.rules import WHOLE, Area, CountingRules, Encrypted, OneByOne, Pages, rules_for
+from app.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, Pages, claude_pictures, rules_for
 
 COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
@@ -169,8 +169,6 @@ POINTS = 4.0
 """Pixels for each square point of a page. The provider draws a page at twice its width and height."""
 UNKNOWN_FILE = 1_600
 """Tokens of an unreadable file, about those of one page."""
-PIXELS = 750
-"""Pixels of a picture per token."""
 ENCRYPTED = Encrypted(250, 4.9)
 """Cost of thinking by the length of its signature: a fixed part, and a part that grows with the thinking."""
 
@@ -196,6 +194,7 @@ def token_rules(model: str, host: str = "") -> CountingRules:
     if version is None:
         return rules
     ratio = whole_ratio(model)
+    pictures = claude_pictures(version, ratio)
 
     def own(tokens: int) -> int:
         return round(tokens / ratio)
@@ -203,7 +202,7 @@ def token_rules(model: str, host: str = "") -> CountingRules:
     preamble, must_call = _preambles(model, version)
     return replace(
         rules,
-        pictures=Area(PIXELS * ratio, own(4_784 if version >= (4, 7) else 1_600)),
+        pictures=pictures,
         reply_prime=own(REPLY),
         message=MESSAGE - 1,
         schema_extra=own(SCHEMA),
@@ -212,7 +211,7 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         # Opus up to 4.1 and smaller models up to 4.5 do not read the thinking of earlier turns.
         drops_reasoning=version < ((4, 5) if "opus" in model.lower() else (4, 6)),
         encrypted=replace(ENCRYPTED, per_token=ENCRYPTED.per_token * ratio),
-        files=Pages(own(PAGE), POINTS / (PIXELS * ratio), own(FILE), own(UNKNOWN_FILE)),
+        files=Pages(own(PAGE), POINTS / pictures.pixels_per_token, own(FILE), own(UNKNOWN_FILE)),
         variant=WHOLE,
     )
 
