@@ -18,7 +18,7 @@ from app.conversation.messages import History, Message
 from app.formats.chat_completions.format import read_message
 from app.formats.reader import MessageReader
 from app.runtime.bounded import Caches
-from app.tokens.estimate import Declarations, Tool
+from app.tokens.estimate import Declarations, ResponseFormat, Tool
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.rules import CountingRules, rules_for
 from app.tokens.tokenizer import Tokenizer
@@ -93,6 +93,12 @@ def test_a_turn_costs_only_its_new_messages() -> None:
     tables.counted.clear()
     prompt(estimator, read([*TALK, {"role": "assistant", "content": "you are welcome"}])).costs()
     assert set(tables.counted) == {"assistant", "you are welcome"}
+
+
+def test_each_answer_costs_the_name_of_the_response_format() -> None:
+    talk, shaped = read(TALK[:1] + TALK[-1:] + [{"role": "assistant", "content": "yes"}]), ResponseFormat("R", "", {})
+    costs = [prompt(Estimator(Tables()), talk, Declarations(response_format=each)).costs() for each in (None, shaped)]
+    assert [more - less for less, more in zip(*(each.messages for each in costs), strict=True)] == [0, 0, 3]
 
 
 @pytest.mark.parametrize("change", [{"content": "be kind and brief"}, {"role": "developer"}])
