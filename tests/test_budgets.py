@@ -33,7 +33,7 @@ LINES = {
     "lab": 8_115,
 }
 """Lines of Python by folder, at most."""
-FILES = 161
+FILES = 160
 """Python files in `app`, at most."""
 SETTINGS = 60
 TABLES = 12

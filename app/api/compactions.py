@@ -35,7 +35,7 @@ from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject
 from app.formats.registry import BY_NAME
 from app.formats.requests import BOUNDS, WireRequest, is_given, read_focus
-from app.http.own_headers import CONVERSATION_ID
+from app.http.headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Services

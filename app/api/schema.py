@@ -17,7 +17,7 @@ from app.compaction.view import ACTIONS
 from app.formats.registry import COUNTS
 from app.formats.requests import LONGEST_FOCUS
 from app.formats.sse import EVENT_SHAPES
-from app.http import own_headers
+from app.http import headers
 from app.proxy.reply import Context
 from app.settings.presets import PRESETS
 
@@ -81,27 +81,27 @@ HEADERS: Mapping[str, Schema] = {
     name.decode(): {"description": description, "schema": schema}
     for name, description, schema in (
         (
-            own_headers.STATUS,
+            headers.STATUS,
             "Status of the context; `pending` before it is decided, `bypassed` if Steno did not read the request.",
             {"type": "string", "enum": [*get_args(Status), "pending", "bypassed"]},
         ),
-        (own_headers.ACTIONS, "Changes to the history, separated by commas.", _TEXT),
-        (own_headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", _TEXT),
-        (own_headers.REQUEST_ID, "Steno's id of the request.", _TEXT),
-        (own_headers.TOKENS_BEFORE, "Estimate of the client's request.", _NUMBER),
-        (own_headers.TOKENS_AFTER, "Estimate of the forwarded request.", _NUMBER),
-        (own_headers.WINDOW, "The context window that Steno assumes.", _NUMBER),
-        (own_headers.REASON, "Why Steno could not do something.", _TEXT),
+        (headers.ACTIONS, "Changes to the history, separated by commas.", _TEXT),
+        (headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", _TEXT),
+        (headers.REQUEST_ID, "Steno's id of the request.", _TEXT),
+        (headers.TOKENS_BEFORE, "Estimate of the client's request.", _NUMBER),
+        (headers.TOKENS_AFTER, "Estimate of the forwarded request.", _NUMBER),
+        (headers.WINDOW, "The context window that Steno assumes.", _NUMBER),
+        (headers.REASON, "Why Steno could not do something.", _TEXT),
     )
 }
 PARAMETERS: Mapping[str, Schema] = {
     name.decode(): {"name": name.decode(), "in": "header", "description": description, "schema": schema}
     for name, description, schema in (
-        (own_headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", {**_TEXT, "maxLength": 256}),
-        (own_headers.COMPACTION, "`off` leaves this request alone.", _SWITCH),
-        (own_headers.PRESET, "Preset for this request.", {**_TEXT, "enum": list(PRESETS)}),
-        (own_headers.RECALL, "`off` recalls nothing for this request.", _SWITCH),
-        (own_headers.EVENTS, "The shape of events on a stream.", {**_TEXT, "enum": list(EVENT_SHAPES)}),
+        (headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", {**_TEXT, "maxLength": 256}),
+        (headers.COMPACTION, "`off` leaves this request alone.", _SWITCH),
+        (headers.PRESET, "Preset for this request.", {**_TEXT, "enum": list(PRESETS)}),
+        (headers.RECALL, "`off` recalls nothing for this request.", _SWITCH),
+        (headers.EVENTS, "The shape of events on a stream.", {**_TEXT, "enum": list(EVENT_SHAPES)}),
     )
 }
 

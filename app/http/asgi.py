@@ -16,8 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
-from app.http.headers import FRAMING, Headers, value_of, written
-from app.http.own_headers import REQUEST_ID
+from app.http.headers import FRAMING, REQUEST_ID, Headers, value_of, written
 
 CONNECTION = "steno.connection"
 """Scope key: the request's `Cycle`, if Steno's own protocol serves it."""

@@ -11,9 +11,32 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from app.http.credentials import CREDENTIALS, TOLD_BY_PROXIES, TOLD_BY_PROXIES_PREFIXES
-from app.http.own_headers import CALL, PREFIX, REQUEST_ID
 
 Headers = list[tuple[bytes, bytes]]
+
+PREFIX = b"x-context-"
+"""Prefix of Steno's own headers. Only `CALL` is sent to providers."""
+
+# Headers of requests.
+CONVERSATION_ID = b"x-context-conversation-id"
+"""Header of requests and answers with the conversation's name, percent-encoded."""
+COMPACTION = b"x-context-compaction"
+PRESET = b"x-context-preset"
+RECALL = b"x-context-recall"
+EVENTS = b"x-context-events"
+
+# Headers of answers.
+STATUS = b"x-context-status"
+ACTIONS = b"x-context-actions"
+REQUEST_ID = b"x-context-request-id"
+TOKENS_BEFORE = b"x-context-tokens-before"
+TOKENS_AFTER = b"x-context-tokens-after"
+WINDOW = b"x-context-window"
+REASON = b"x-context-reason"
+
+# Header between Stenos.
+CALL = b"x-context-call"
+"""Header that marks a summary call, so that another Steno does not compact it."""
 
 EVENT_STREAM = "text/event-stream"
 HOPS = b"steno-hops"

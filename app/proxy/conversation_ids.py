@@ -28,7 +28,7 @@ from app.conversation.identity import (
 from app.errors import InvalidRequest
 from app.formats.raw_json import decoded
 from app.formats.requests import WireRequest
-from app.http.own_headers import CONVERSATION_ID
+from app.http.headers import CONVERSATION_ID
 from app.proxy.caller import Caller
 from app.runtime.bounded import Cache, Caches, Erased, LogThrottle
 from app.store import Store, StoreUnavailable

@@ -1,6 +1,6 @@
 """Replies: relay the provider's answer to the client, with headers and members about the context.
 
-This module sets the headers that `http/own_headers` names, except the request's id, which `http/asgi.Signature` sets.
+This module sets the headers that `http/headers` names, except the request's id, which `http/asgi.Signature` sets.
 """
 
 from __future__ import annotations
@@ -25,10 +25,22 @@ from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
 from app.formats.format import WireFormat
 from app.formats.registry import Uncompacted, path_of
 from app.formats.sse import FrameSplitter, first_end, last_end
-from app.http import own_headers
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import UpstreamExchange
-from app.http.headers import EVENT_STREAM, Headers, are_of_steno, media_type, returned
+from app.http.headers import (
+    ACTIONS,
+    CONVERSATION_ID,
+    EVENT_STREAM,
+    REASON,
+    STATUS,
+    TOKENS_AFTER,
+    TOKENS_BEFORE,
+    WINDOW,
+    Headers,
+    are_of_steno,
+    media_type,
+    returned,
+)
 from app.proxy.conversation_ids import encoded_name
 from app.proxy.exchange import Attempt, Call, Exchange, Services
 from app.proxy.learn import LONGEST_REASON, record_unread
@@ -110,20 +122,20 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     line = request.budget.line
     before = b"%d" % line.to_provider_tokens(request.conversation.tokens)
     headers = [
-        (own_headers.STATUS, decision.status.encode() if decision else b"pending"),
-        (own_headers.CONVERSATION_ID, encoded_name(request.conversation_id)),
-        (own_headers.TOKENS_BEFORE, before),
-        (own_headers.WINDOW, b"%d" % request.measure.window.context),
+        (STATUS, decision.status.encode() if decision else b"pending"),
+        (CONVERSATION_ID, encoded_name(request.conversation_id)),
+        (TOKENS_BEFORE, before),
+        (WINDOW, b"%d" % request.measure.window.context),
     ]
     if decision is None:
         return headers
     after = b"%d" % request.tokens(decision)[1]
-    headers.append((own_headers.TOKENS_AFTER, after))
+    headers.append((TOKENS_AFTER, after))
     if decision.actions:
-        headers.append((own_headers.ACTIONS, ",".join(decision.actions).encode()))
+        headers.append((ACTIONS, ",".join(decision.actions).encode()))
     if (reason := decision.reason) is not None:
         # The reason may quote the request, including line ends.
-        headers.append((own_headers.REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
+        headers.append((REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
     return headers
 
 
@@ -270,4 +282,4 @@ def bypass(services: Services, record: RequestRecord, path: str | None, reason: 
     record.metrics.payloads[status].inc()
     if status == "bypassed" and path is not None and (count := services.throttle.count(path)) is not None:
         log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
-    return [(own_headers.STATUS, status.encode()), (own_headers.REASON, reason.text.encode())]
+    return [(STATUS, status.encode()), (REASON, reason.text.encode())]

@@ -26,9 +26,8 @@ from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
 from app.formats.requests import WireRequest
 from app.formats.sse import EVENT_SHAPES, EventShape
-from app.http import own_headers
 from app.http.encodings import KINDS, DecodedTooLarge, UndecodableBody, decoded, encoding_of
-from app.http.headers import SUMMARY_CALL, Headers
+from app.http.headers import COMPACTION, EVENTS, PRESET, RECALL, SUMMARY_CALL, Headers
 from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
@@ -205,8 +204,8 @@ async def parse_request(
         focus = blake2b(wishes.focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
         series = f"{series}:{focus.hexdigest()}"
     wait = rules.compaction.wait_seconds  # Without keep-alives, the wait also depends on the client's timeout.
-    wants_compaction = caller.allows(own_headers.COMPACTION) and wishes.options.get("compaction") is not False
-    wants_recall = caller.allows(own_headers.RECALL) and wishes.options.get("recall") is not False
+    wants_compaction = caller.allows(COMPACTION) and wishes.options.get("compaction") is not False
+    wants_recall = caller.allows(RECALL) and wishes.options.get("recall") is not False
     skipped = len(conversation.instructions)
     refused_thinking = partial(provider.thinking_from, tenant, format_.name, wire.model)
     has_refused = refused_thinking(b"") > 0
@@ -243,10 +242,10 @@ async def parse_request(
 def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
     """Return the shape of the events that announce a compaction before the answer; `off` for no events. Raises
     `InvalidRequest` for an unknown shape in the header."""
-    asked = caller.header(own_headers.EVENTS)
+    asked = caller.header(EVENTS)
     shape = usual if asked is None else next((shape for shape in EVENT_SHAPES if shape == asked.lower()), None)
     if shape is None:
-        name = own_headers.EVENTS.decode()
+        name = EVENTS.decode()
         raise InvalidRequest(f"{name} must be one of {', '.join(EVENT_SHAPES)}; it is {asked!r:.100}.", name)
     # With several choices Steno sends nothing early, because its chunk with the role belongs to one choice.
     if not wire.answer.stream or wire.answer.choices != 1:
@@ -306,7 +305,7 @@ class ModelLimits:
         key = CalibrationKey(provider.settings.base_url, model, formula, tools, tenant)
         line = provider.calibrations.of(key).line
         caution = HEURISTIC_CAUTION if token_rules.encoding in estimator.heuristics else 1.0
-        in_body, header = read_preset(wire.wishes.options.get("preset")), own_headers.PRESET
+        in_body, header = read_preset(wire.wishes.options.get("preset")), PRESET
         rules = self._policies.of(model, in_body or read_preset(caller.header(header), header.decode()))
         asked = caller.window_asked
         window = provider.windows.window_of(model, tenant, asked)

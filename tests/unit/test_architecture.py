@@ -68,7 +68,7 @@ def test_the_names_of_stenos_own_headers_stand_in_one_place(trees: Mapping[str, 
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and name.fullmatch(repr(node.value))
     }
-    assert writers == {"http/own_headers.py"}
+    assert writers == {"http/headers.py"}
 
 
 def test_nothing_but_the_formats_asks_which_one_it_is(trees: Mapping[str, ast.AST]) -> None:
