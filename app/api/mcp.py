@@ -115,7 +115,7 @@ class Read(Struct, forbid_unknown_fields=True):
         def block(each: dict[str, Any]) -> str:
             sent = msgspec.json.encode(each["sent"]).decode()
             message = message_in(sent, each["format"])
-            text = shorten(said_in(message, None) if message else sent, ROOM // len(found))
+            text = shorten(said_in(message) if message else sent, ROOM // len(found))
             return f"Message {each['index'] + 1}, {each['kind']}:\n\n{as_block(text)}"
 
         return "\n\n".join((OPENING, *await asyncio.to_thread(lambda: [*map(block, found)])))

@@ -16,7 +16,6 @@ from typing import Any
 from msgspec import Struct
 
 from app.compaction.result_excerpts import parsed_json, shorten
-from app.conversation.authored_text import authored_text
 from app.conversation.messages import Kind, Message, ToolCall, calls_of
 from app.conversation.quoting import indented, one_line
 from app.conversation.wordings import read_wordings
@@ -40,7 +39,6 @@ _BEGINNING, _STATUS_CHARACTERS = 400, 200
 _LISTS = read_wordings(__package__, "agent_progress.toml")
 _READING, _CHANGING, _PLANS = (frozenset[str](_LISTS[name]) for name in ("reading", "changing", "plans"))
 _NOTHING_DONE = re.compile(_LISTS["failures"], re.IGNORECASE | re.MULTILINE | re.VERBOSE)
-_CANCELS_PLAN = re.compile(_LISTS["cancels_plan"], re.IGNORECASE | re.VERBOSE)
 _ERROR = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
 _TRACEBACK = re.compile(r"^[ \t]*Traceback \(most recent call last\):$", re.MULTILINE)
 _STATUS = re.compile(r"(?:return ?code|exit(?:ed)?(?: with)?(?: code| status)?)\W{1,4}(-?\d+)", re.IGNORECASE)
@@ -92,12 +90,9 @@ def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int)
 
 
 def _latest_plan(messages: Sequence[Message]) -> tuple[int, str] | None:
-    """Return the position and the text of the latest plan; None without a plan, or if it was cancelled or emptied."""
-    own = dict(authored_text(messages))
+    """Return the position and the text of the latest plan; None without a plan, or if it was emptied."""
     for place in reversed(range(len(messages))):
         message = messages[place]
-        if any(map(_CANCELS_PLAN.search, own.get(place, ()))):
-            return None
         if message.kind is not Kind.ASSISTANT or message.sealed:
             continue
         for call in reversed(message.calls):

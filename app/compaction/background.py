@@ -164,7 +164,10 @@ class Background:
             is_due = is_missed or sent > background_threshold(budget)
             if not (is_due and self._rates.of(request.conversation_key).is_likely_to_continue):
                 return
-            growth = self._expected_growth(request)
+            # The history may grow while its summary is made.
+            first = self._routing.routes(request)[0]
+            seconds = self._rates.summary_seconds((first.provider.name, first.model))
+            growth = self._rates.of(request.conversation_key).growth(seconds)
             ahead = background_budget(budget, growth)
             is_urgent = is_missed or sent > latest_start(budget, growth)
             # An urgent compaction ignores the trigger: a payload without its due summary may be far below it.
@@ -174,12 +177,6 @@ class Background:
             log.exception(
                 "a background compaction failed", request_id=request.request_id, conversation_id=request.conversation_id
             )
-
-    def _expected_growth(self, request: ChatRequest) -> int:
-        """Return the tokens by which the history may grow while its summary is made."""
-        first = self._routing.routes(request)[0]
-        seconds = self._rates.summary_seconds((first.provider.name, first.model))
-        return self._rates.of(request.conversation_key).growth(seconds)
 
     def _has_grown(self, request: ChatRequest) -> bool:
         planned = self._planned.get(request.conversation_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import ceil
+from sys import maxsize
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,7 +41,7 @@ from app.compaction.prompts import SummaryRequest
 from app.compaction.records import extract_records, fit_records, merge_ranked, merge_records, parse_record
 from app.compaction.user_words import fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair
-from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
+from app.compaction.view import Altered, Conversation, Note, Part, Verbatim, View
 from app.conversation.quoting import fence_of, one_line
 from app.conversation.reasons import Code, Reasons
 from app.conversation.secrets import REMOVED, without_secrets
@@ -174,7 +175,7 @@ class ChunkBuilder(Struct, frozen=True):
         ]
         tokens = quoted_tokens(transcript, span.start, span.stop)
         # A span is too large for one call only if it is a single unit, or was planned for a `shown` view.
-        longest, readable = None, self.options.input_tokens
+        longest, readable = maxsize, self.options.input_tokens
         if tokens > readable:
             lengths = [len(text) for message in messages for text in message.texts]
             room = min(3 * readable, sum(lengths) * readable // tokens)  # In characters, about 3 per token.
@@ -190,7 +191,7 @@ class ChunkBuilder(Struct, frozen=True):
         tokens = shown_size(self.conversation, path, span)
         view = self.cached if self.cached and path == self.plan.base else build_view(self.conversation, path)
         parts = tuple(_before(span.stop, view.parts))
-        notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
+        notes = sum(part.tokens for part in parts if isinstance(part, Note) and part.messages)
         # Providers refuse a tool call without its result. The repair need not count tokens here.
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
@@ -273,6 +274,7 @@ class ChunkBuilder(Struct, frozen=True):
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
         transcript, chain = self.conversation.transcript, self.conversation.chain
+        prompt = self.options.prompt + self.options.update_prompt
         return SummaryChunk(
             id="",
             conversation_id=self.conversation_id,
@@ -288,7 +290,7 @@ class ChunkBuilder(Struct, frozen=True):
             text="",
             tokens=0,
             model=self.options.model,
-            prompt_version=prompts.prompt_version(self.options.prompt + self.options.update_prompt),
+            prompt_version=blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest(),
             children=children,
             history_length=len(transcript),
         )

@@ -73,10 +73,8 @@ class Stored(Struct, frozen=True):
 class RecentAttempts(Struct, frozen=True):
     """Facts in the memory of this process that decide whether a planned compaction is made now."""
 
-    stopping: bool = False
-    """True if the server is shutting down."""
     blocked: Code | None = None
-    """Reason of the `HistoryBreaker`; None if it allows a compaction."""
+    """Reason of a shutdown or of the `HistoryBreaker`; None if they allow a compaction."""
     paused: Reasons | None = None
     """Reasons of the last failure, while the compaction is paused after failures; otherwise None."""
     failed_last: bool = False
@@ -311,8 +309,6 @@ class RequestCompactor:
 
     async def _objections(self, recent: RecentAttempts) -> Reasons:
         """Return the reasons why the request must not start a compaction now; empty if it may."""
-        if recent.stopping:
-            return because(Code.STOPPING)
         if recent.blocked is not None:
             return because(recent.blocked)
         can_do_without = self.state.can_do_without_summary
@@ -487,9 +483,9 @@ class Compactor(LeasedCompaction):
     def recent_attempts(self, request: ChatRequest, plan: Plan) -> RecentAttempts:
         conversation, key = request.conversation_key, request.history_key(plan.range.from_digest)
         is_enabled = request.measure.rules.compaction.background.enabled
+        blocked = self.breaker.blocks(request.history_key(), request.conversation.tokens, request.budget.room)
         return RecentAttempts(
-            stopping=self.tasks.draining,
-            blocked=self.breaker.blocks(request.history_key(), request.conversation.tokens, request.budget.room),
+            blocked=Code.STOPPING if self.tasks.draining else blocked,
             paused=self.backoff.pauses(key),
             failed_last=self.backoff.failed_last(key),
             comes_back=is_enabled and self.rates.of(conversation).is_likely_to_continue,
@@ -524,7 +520,7 @@ class DryRun(Compactor):
 
     def recent_attempts(self, request: ChatRequest, plan: Plan) -> RecentAttempts:
         """Ignore shutdown, breaker and backoff, which are temporary."""
-        return replace(super().recent_attempts(request, plan), stopping=False, blocked=None, paused=None)
+        return replace(super().recent_attempts(request, plan), blocked=None, paused=None)
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         return await make_chunks(job.builder, _ImaginedCalls(request, self.work))

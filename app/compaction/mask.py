@@ -14,7 +14,6 @@ the history grows, they stay the same until more media have to be masked.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -41,8 +40,6 @@ LONGEST_ADDRESS = 1_000
 """Maximum characters of a media part that may be only a URL. A longer part contains the data."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
-CUT_ARGUMENTS = "_shortened"
-"""Only member of shortened arguments, which stay a JSON object, because providers accept nothing else."""
 
 MINIMUM_GAIN = 0.10
 """Minimum share of the view that a move of the boundary has to free: each move breaks the provider's prompt cache."""
@@ -175,10 +172,6 @@ class Masks:
     def _left(self, text: str, call: str) -> str:
         longest = self._settings.characters
         return shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)
-
-
-def cut_arguments(arguments: str, longest: int) -> str:
-    return json.dumps({CUT_ARGUMENTS: shorten(arguments, longest)}, ensure_ascii=False)
 
 
 def _may_lose_media(message: Message) -> bool:

@@ -17,7 +17,6 @@ from app.compaction.planning_state import (
     Path,
     PlanningState,
     Strategy,
-    pinned_tokens,
     unmasked_tokens,
     usable,
 )
@@ -281,9 +280,9 @@ def expected_view(
     summaries = (1 + _parts(held + new, options)) * budget.summary if folds else held + new
     carried = base.tokens - held - words - folds * released + transcript.carried_tokens(base.covered, cut, cut)
     context = conversation.client_context.carry_over(cut, transcript.carried(0, cut, cut))
-    beside = pinned_tokens(conversation, cut) + context.tokens
+    pinned = sum(transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < cut)
     words += _new_words(conversation, base.covered, cut, parts, budget) if options.user_words else 0
-    others = conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
+    others = conversation.instruction_tokens + summaries + carried + pinned + context.tokens + transcript.tokens(cut)
     return others, min(words, budget.words) if folds else words
 
 

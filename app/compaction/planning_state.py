@@ -240,13 +240,6 @@ def unmasked_tokens(conversation: Conversation, path: Path) -> int:
     return conversation.instruction_tokens + path.tokens + notes + copies + transcript.tokens(path.covered)
 
 
-def pinned_tokens(conversation: Conversation, covered: int) -> int:
-    """Return the maximum tokens that pins add to a view whose summaries cover the first `covered` messages."""
-    if not covered:
-        return 0
-    return sum(conversation.transcript.tokens(*unit) for unit in conversation.kept.units if unit[0] < covered)
-
-
 def _context_note(conversation: Conversation, path: Path) -> list[Note]:
     """Return a list with the note that repeats client context of the summarised messages; empty if there is none."""
     if not path.chunks:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from itertools import repeat, zip_longest
+from sys import maxsize
 
 from msgspec import Struct
 
@@ -72,11 +72,6 @@ class SummaryRequest(Struct, frozen=True):
     """`max_tokens` in tokens of the estimate."""
 
 
-def prompt_version(prompt: str) -> str:
-    """Return a short digest of a prompt, which is stored with each summary."""
-    return blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-
-
 def summary_request(
     prompt: str,
     transcript: str,
@@ -112,7 +107,7 @@ def quote_messages(
     first_index: int,
     carried: Sequence[int],
     fence: str,
-    longest_text: int | None = None,
+    longest_text: int = maxsize,
     recent_from: int | None = None,
 ) -> str:
     """Return the transcript of these messages.
@@ -141,18 +136,18 @@ def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message]
         heading = f"notes on messages {chunk.first_index + 1} to {chunk.last_index + 1}"
         sections.append(f"<{fence} {heading}>\n{quoted(chunk.text, fence)}")
         sections += [
-            _section(message, f"{index + 1} {speaker(message, message.name)}", fence, None)
+            _section(message, f"{index + 1} {speaker(message, message.name)}", fence, maxsize)
             for index, message in released.items()
             if chunk.first_index <= index <= chunk.last_index and not message.sealed
         ]
     return "\n".join((*sections, f"<{fence} end>"))
 
 
-def _section(message: Message, heading: str, fence: str, longest_text: int | None) -> str:
+def _section(message: Message, heading: str, fence: str, longest_text: int) -> str:
     return f"<{fence} {heading}>\n{quoted(said_in(message, longest_text), fence)}"
 
 
-def said_in(message: Message, longest_text: int | None) -> str:
+def said_in(message: Message, longest_text: int = maxsize) -> str:
     """Return a message as text: its texts, a line for each media part, and its calls. `longest_text`: see
     `quote_messages`."""
     lines, shown = list[str](), -1
@@ -160,10 +155,10 @@ def said_in(message: Message, longest_text: int | None) -> str:
         if owner > shown and len(message.answers) > 1:
             lines.append(f"[result {owner + 1} of {len(message.answers)}]")
         shown = owner
-        lines.append(_cut(text, longest_text))
+        lines.append(shorten(text, longest_text))
     lines += [f"[{word(media.kind)} of {media.size} characters, not shown]" for media in message.media]
     calls = (*message.calls, *message.settled)
-    lines += [f"[calls {word(call.name)} with {_cut(call.arguments, longest_text)}]" for call in calls]
+    lines += [f"[calls {word(call.name)} with {shorten(call.arguments, longest_text)}]" for call in calls]
     return "\n".join(lines)
 
 
@@ -212,10 +207,6 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
     }
     lines = list(failed.values())[-most:]
     return FAILURES_HEADING + "\n".join(lines) if lines else ""
-
-
-def _cut(text: str, longest: int | None) -> str:
-    return text if longest is None else shorten(text, longest)
 
 
 def speaker(message: Message, tool: str) -> str:

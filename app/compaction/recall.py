@@ -49,7 +49,6 @@ from app.compaction.view import (
     Note,
     Part,
     Pruned,
-    Recalled,
     Verbatim,
     View,
     covered_by,
@@ -114,7 +113,7 @@ _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)
 Hidden = Mapping[int, tuple[str, ...]]
 """Omitted and altered messages by position, each with its texts that remain in the view. For an omitted user message,
 these are all quoted words of the user."""
-QuotedNote = tuple[Recalled, tuple[int, ...]]
+QuotedNote = tuple[Note, tuple[int, ...]]
 """Note with quotations, and the numbers of its passages."""
 
 
@@ -224,20 +223,19 @@ def with_recalled(
     # directly follow its call.
     at = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
     found = replace(view, parts=(*view.parts[:at], *beside, *view.parts[at:]))
-    starts: dict[int | None, Recalled] = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
+    starts: dict[int | None, Note] = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
     placed = (each for index, part in standing(found) for each in (starts.get(index), part) if each)
     found = replace(view, parts=joined(placed))
     # A quotation whose user message is summarised was not inserted above.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
 
-def quotation_for_last(conversation: Conversation, view: View) -> Recalled | None:
+def quotation_for_last(conversation: Conversation, view: View) -> Note | None:
     if conversation.transcript.last_user < 0:
         return None
     start = conversation.transcript.unit_of(conversation.transcript.last_user)[0]
-    return next(
-        (part for part, then in pairwise(view.parts) if isinstance(part, Recalled) and _place_of(then) == start), None
-    )
+    notes = ((part, then) for part, then in pairwise(view.parts) if isinstance(part, Note) and part.kind == "recalled")
+    return next((note for note, then in notes if _place_of(then) == start), None)
 
 
 def _values_note(
@@ -329,13 +327,13 @@ class _Quoter:
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 
-    def notes(self) -> dict[int, Recalled]:
+    def notes(self) -> dict[int, Note]:
         transcript, left = self.transcript, self.wide
         form = self.usual, self.wide, self.free, self.later, self.origin, tuple(self.hidden.items())
         known = self.recollection.notes_in(form)
         starts = transcript.messages.user_places
         turns = starts[max(0, bisect_left(starts, self.origin) - 1) :] or starts[-1:]
-        notes: dict[int, Recalled] = {}
+        notes: dict[int, Note] = {}
         for turn, then in pairwise((*turns, len(transcript))):
             stays, behind = turn != turns[-1], transcript.tokens(turn, then) / KEPT_TURN
             if stays and behind <= self.usual:
@@ -370,7 +368,7 @@ class _Quoter:
             text = noted(map(self._quotation, joined_passages))
             if (tokens := self.cost(own_message(text))) <= room:
                 messages = sorted({passage.message for passage in joined_passages})
-                return Recalled(tuple(messages), text, tokens), tuple(chosen)
+                return Note("recalled", text, tokens, tuple(messages)), tuple(chosen)
             chosen.pop()  # The whole text may have more tokens than the sum of its parts.
         return None
 

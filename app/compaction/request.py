@@ -12,7 +12,7 @@ from app.compaction.budget import REMEMBERED_SHARE, Budget, Window, background_t
 from app.compaction.decision import THINKING_OFF, UNTOUCHED, Decision, capped, floor_exceeded
 from app.compaction.planning_state import Policy
 from app.compaction.recall import quotation_for_last
-from app.compaction.view import Conversation, Note, Recalled, View, current_turn, lacks_current_thinking
+from app.compaction.view import Conversation, Note, View, current_turn, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition
 from app.conversation.lazy import lazy
 from app.conversation.reasons import Code, because
@@ -188,7 +188,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         """Return whether the provider has refused a prompt that exceeded the window only with its output cap."""
         return bool(self.provider.adds_output.find(self.tenant, (self.format.name, self.model)))
 
-    def recalled(self, notes: Iterable[Note | Recalled]) -> int:
+    def recalled(self, notes: Iterable[Note]) -> int:
         """Return the tokens of recalled text, as the provider counts them."""
         return round(self.budget.line.ratio * sum(note.tokens for note in notes))
 

@@ -12,6 +12,7 @@ are never changed, and texts of the assistant are never shortened.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.mask import cut_arguments, is_allowed
+from app.compaction.mask import is_allowed
 from app.compaction.result_excerpts import shorten
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import (
@@ -63,6 +64,8 @@ LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100
 """Tokens reserved for a stub."""
+CUT_ARGUMENTS = "_shortened"
+"""Only member of shortened arguments."""
 MOST_NAMES = 8
 """Maximum number of tools that a stub names."""
 
@@ -123,12 +126,14 @@ def shortened_texts(original: Message, message: Message, longest: int, places: C
 
 
 def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
-    """Return the message with the arguments of each call cut to about `longest` characters, as a JSON object."""
-    calls = tuple(
-        replace(now, arguments=cut_arguments(was.arguments, longest)) if len(now.arguments) > longest else now
-        for was, now in zip(original.calls, message.calls, strict=True)
-    )
-    return replace(message, calls=calls)
+    """Return the message with the arguments of each call cut to about `longest` characters. They stay a JSON object,
+    because providers accept nothing else."""
+    calls = list(message.calls)
+    for place, (was, now) in enumerate(zip(original.calls, message.calls, strict=True)):
+        if len(now.arguments) > longest:
+            cut = {CUT_ARGUMENTS: shorten(was.arguments, longest)}
+            calls[place] = replace(now, arguments=json.dumps(cut, ensure_ascii=False))
+    return replace(message, calls=tuple(calls))
 
 
 def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> View:

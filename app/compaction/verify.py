@@ -22,7 +22,6 @@ from app.compaction.view import (
     Part,
     Pinned,
     Pruned,
-    Recalled,
     Summary,
     View,
     carried_context,
@@ -60,7 +59,7 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
             verbatim.update(shown)
         elif _keeps_own_words(messages[part.index], part):
             as_asked.add(part.index)
-        if isinstance(part, Recalled):
+        if isinstance(part, Note):
             quoted.update(part.messages)
     kept_calls = kept_calls_of(view)
     ends_with_thoughts = any(
@@ -93,7 +92,7 @@ def order_of(view: View) -> Iterator[int | None]:
 
 
 def _order_in(part: Part) -> Order:
-    return (None,) if isinstance(part, Summary | Note | Recalled) else sent_in(part)
+    return (None,) if isinstance(part, Summary | Note) else sent_in(part)
 
 
 def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
@@ -155,7 +154,7 @@ def _keeps_own_words(message: Message, part: Altered) -> bool:
 
 def _lacks_client_context(conversation: Conversation, view: View) -> bool:
     """Return whether the view omits client context without a note that repeats it."""
-    noted = [part.text for part in view.parts if isinstance(part, Note)]
+    noted = [part.text for part in view.parts if isinstance(part, Note) and part.kind == "client_instructions"]
     carried = carried_context(conversation, view.parts)
     return not all(any(block.text in text for text in noted) for block in carried.blocks)
 
@@ -294,10 +293,8 @@ def _entry(conversation: Conversation, part: Part) -> dict[str, Any]:
             return {"kind": by, **_place(index, index), "tokens": tokens}
         case Pruned(start, stop, by):
             return {"kind": "pruned", "by": by, **_place(start, stop - 1), "tokens": 0}
-        case Note(kind, _, tokens):
-            return {"kind": kind, "tokens": tokens}
-        case Recalled(quoted, _, tokens):
-            return {"kind": "recalled", "messages": list(quoted), "tokens": tokens}
+        case Note(kind, _, tokens, quoted):
+            return {"kind": kind, **({"messages": list(quoted)} if quoted else {}), "tokens": tokens}
         case _:
             name = "pinned" if isinstance(part, Pinned) else "verbatim"
             tokens = transcript.tokens(part.start, part.stop)

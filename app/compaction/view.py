@@ -88,25 +88,19 @@ class Pinned(Struct, frozen=True):
 class Note(Struct, frozen=True):
     """User message that Steno writes for this payload and does not store."""
 
-    kind: Literal["stub", "user_words", "exact_values", "state", "client_instructions"]
+    kind: Literal["stub", "user_words", "exact_values", "state", "client_instructions", "recalled"]
+    """`recalled`: quotations of omitted or shortened messages, before a user message: see `recall`."""
     text: str
     tokens: int
-
-
-class Recalled(Struct, frozen=True):
-    """User message by Steno that quotes passages of omitted or shortened messages: see `recall`."""
-
-    messages: tuple[int, ...]
-    """Positions of the quoted messages, ascending."""
-    text: str
-    tokens: int
+    messages: tuple[int, ...] = ()
+    """Positions of the quoted messages, ascending; only in notes of kind `recalled`."""
 
 
 class Summary(Struct, frozen=True):
     chunk: SummaryChunk
 
 
-Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summary
+Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Summary
 
 
 class Conversation:
@@ -272,20 +266,17 @@ class View(Struct, frozen=True):
     without_thinking: frozenset[int] = frozenset()
     """Positions of the messages that are sent without their signed thinking."""
     marks_cache: bool = False
-    """Whether a cache breakpoint is set before the `Recalled` part that belongs to the last user message."""
+    """Whether a cache breakpoint is set before the quotations for the last user message."""
 
     @property
     def chunks(self) -> tuple[SummaryChunk, ...]:
         return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
 
     @property
-    def recalled(self) -> tuple[Recalled | Note, ...]:
+    def recalled(self) -> tuple[Note, ...]:
         """Return quotations, exact values and agent state: the parts that repeat omitted or shortened messages."""
-        return tuple(
-            part
-            for part in self.parts
-            if isinstance(part, Recalled) or (isinstance(part, Note) and part.kind in ("exact_values", "state"))
-        )
+        notes = (part for part in self.parts if isinstance(part, Note))
+        return tuple(note for note in notes if note.kind in ("recalled", "exact_values", "state"))
 
     @property
     def changed(self) -> Mapping[str, int]:

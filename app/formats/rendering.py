@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from app.compaction import prompts
-from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Recalled, Summary, Verbatim, View
+from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Summary, Verbatim, View
 from app.formats.raw_json import (
     RawObject,
     Unreadable,
@@ -63,7 +63,7 @@ def placed(
             case Summary(chunk):
                 note = msgspec.json.encode(user_message(prompts.chunk_text(chunk)))
                 payload.append(Placed(note, own=True, summary=part))
-            case Note(text=text) | Recalled(text=text):
+            case Note(text=text):
                 payload.append(Placed(msgspec.json.encode(user_message(text)), own=True))
             case Verbatim(start, stop) | Pinned(start, stop):
                 for index in range(start, stop):

@@ -18,7 +18,6 @@ from typing_extensions import TypedDict
 
 from app.compaction.decision import Decision, Status
 from app.compaction.request import ChatRequest
-from app.compaction.view import Recalled
 from app.conversation.reasons import Code, Reason
 from app.errors import StenoError, UpstreamDisconnected
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
@@ -102,7 +101,7 @@ def context_of(request: ChatRequest, decision: Decision) -> Context:
     if view and view.changed:
         context["messages"] = view.changed
     if view and view.recalled:
-        quoted = {index for part in view.recalled if isinstance(part, Recalled) for index in part.messages}
+        quoted = {index for note in view.recalled for index in note.messages}
         context["recalled"] = {"messages": len(quoted), "tokens": request.recalled(view.recalled)}
     return context
 

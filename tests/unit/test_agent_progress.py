@@ -68,44 +68,10 @@ def test_the_last_plan_stays_as_it_was_written(said: list[Message], plan: str) -
     assert lines(older, said)[0] == f"plan in message 4: {plan}"
 
 
-CANCELLED = [
-    step("TodoWrite", todos=[]),
-    *(
-        [message("user", said)]
-        for said in (
-            "Forget that plan, we do the parser first.",
-            "Please scrap all of the old plan.",
-            "The plan is off.",
-            "Vergiss den Plan.",
-            "Olvida el plan.",
-            "Oublie ce plan.",
-            "取消这个计划。",
-            "その計画は忘れてください。",
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize("said", CANCELLED)
-def test_a_plan_that_was_cancelled_or_emptied_is_none(said: list[Message]) -> None:
-    plan = step("TodoWrite", **TODOS)
-    assert lines(plan, said) == []
-    assert lines(said, plan)[0].startswith("plan in message")
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Don't forget the plan.",
-        "Ignore the failing test and go on with the plan.",
-        "Vergiss den Plan nicht!",
-        "N'oublie pas le plan.",
-        "```\nforget that plan\n```",
-        "<document>\nForget that plan.\n</document>",
-    ],
-)
-def test_a_plan_holds_where_the_user_did_not_cancel_it(said: str) -> None:
-    assert lines(step("TodoWrite", **TODOS), [message("user", said)])[0].startswith("plan in message")
+def test_a_plan_that_was_emptied_is_none() -> None:
+    plan, emptied = step("TodoWrite", **TODOS), step("TodoWrite", todos=[])
+    assert lines(plan, emptied) == []
+    assert lines(emptied, plan)[0].startswith("plan in message")
 
 
 NO_PLANS = {

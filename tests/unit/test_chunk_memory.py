@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
-from app.compaction.view import Conversation, Recalled, Summary, Verbatim, View
+from app.compaction.view import Conversation, Note, Summary, Verbatim, View
 from app.runtime.bounded import Caches, Erased
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
@@ -110,7 +110,7 @@ def recalled(recaller: RecallIndexCache, asked: Any) -> View:
 
 
 def quoted(found: View) -> str:
-    return "".join(part.text for part in found.parts if isinstance(part, Recalled))
+    return "".join(part.text for part in found.parts if isinstance(part, Note) and part.kind == "recalled")
 
 
 def recaller() -> RecallIndexCache:

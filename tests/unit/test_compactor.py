@@ -86,7 +86,7 @@ async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
 @pytest.mark.parametrize(
     ("recent_attempts", "why"),
     [
-        (RecentAttempts(stopping=True), because(Code.STOPPING)),
+        (RecentAttempts(blocked=Code.STOPPING), because(Code.STOPPING)),
         (RecentAttempts(blocked=Code.COMPACTION_INEFFECTIVE), because(Code.COMPACTION_INEFFECTIVE)),
         (RecentAttempts(paused=WHY), (*WHY, Reason(Code.SUMMARY_FAILED_LATELY))),
     ],

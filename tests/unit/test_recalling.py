@@ -23,7 +23,6 @@ from app.compaction.view import (
     Note,
     Part,
     Pinned,
-    Recalled,
     Summary,
     Verbatim,
     View,
@@ -81,8 +80,8 @@ def recall(
     return found
 
 
-def notes(view: View) -> list[Recalled]:
-    return [part for part in view.parts if isinstance(part, Recalled)]
+def notes(view: View) -> list[Note]:
+    return [part for part in view.parts if isinstance(part, Note) and part.kind == "recalled"]
 
 
 def quoted(view: View) -> str:
@@ -274,7 +273,7 @@ def test_once_the_room_is_used_nothing_is_quoted_where_turns_are_long() -> None:
         asked = turns_about(5, size)
         view = summarised(asked, 50, history_length=51)
         found = recall(asked, view, {"recall": 1.0, "max_recall_tokens": 40}, limits=budget(20 * LIMIT))
-        before = [then for part, then in pairwise(found.parts) if isinstance(part, Recalled)]
+        before = [then for part, then in pairwise(found.parts) if isinstance(part, Note) and part.kind == "recalled"]
         assert [part.start for part in before if isinstance(part, Verbatim)] == places
 
 
@@ -287,7 +286,7 @@ def test_the_prefix_stays_from_turn_to_turn_but_for_the_last_note() -> None:
         asked = conversation(*whole.transcript.messages[:length])
         view = recall(asked, summarised(asked, stop, history_length=stop + 1), known=known)
         assert view == recall(asked, summarised(asked, stop, history_length=stop + 1)), "at another replica, too"
-        sent = [part for part in view.parts if isinstance(part, Recalled)]
+        sent = [part for part in view.parts if isinstance(part, Note) and part.kind == "recalled"]
         assert sent[: len(before)] == before
         before = list(sent)
     assert len(before) == 4
@@ -408,7 +407,7 @@ def test_records_take_at_most_three_quarters_of_the_room_and_nothing_where_there
     asked = talk(user("My order."), assistant("", call), many, question="Thanks.", fillers=44)
     for ratio in (0.01, 0.05, 0.1):
         view = recall(asked, summarised(asked, 40), {"recall": ratio})
-        assert sum(note.tokens for note in view.recalled if isinstance(note, Note)) <= ratio * LIMIT * 3 / 4
+        assert sum(note.tokens for note in view.recalled if note.kind == "exact_values") <= ratio * LIMIT * 3 / 4
         assert bool(values_of(view)) == (ratio > 0.01)
     full = replace(summarised(asked, 40), tokens=LIMIT - 5)
     assert recall(asked, full) is full
@@ -515,7 +514,8 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
 
 
 def _without_notes(view: View) -> list[int]:
-    return _covered(replace(view, parts=tuple(part for part in view.parts if not isinstance(part, Recalled))))
+    quoted = notes(view)
+    return _covered(replace(view, parts=tuple(part for part in view.parts if part not in quoted)))
 
 
 def _covered(view: View) -> list[int]:

@@ -12,7 +12,7 @@ from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryA
 from app.compaction.plan import Plan, Span, SummaryOptions, is_shown, longest_within, released_by
 from app.compaction.planning_state import Path, Strategy
 from app.compaction.prompts import SummaryRequest
-from app.compaction.view import Altered, Conversation, Part, Recalled, Verbatim, View
+from app.compaction.view import Altered, Conversation, Note, Part, Verbatim, View
 from app.conversation.reasons import joined
 from tests.unit.conversations import (
     SETTINGS,
@@ -198,7 +198,7 @@ def shown(request: SummaryRequest) -> tuple[Part, ...]:
 
 
 def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_masks() -> None:
-    note = Recalled((0,), "quoted", tokens=7)
+    note = Note("recalled", "quoted", 7, (0,))
     masked = Altered(3, ("short",), 2, "masked")
     sent = View((Verbatim(0, 3), masked, note, Verbatim(4, len(TALK.transcript)), note), 500)
     plan = plan_compaction(TALK, (), BUDGET, PREFIX, "additive")

@@ -9,11 +9,12 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.mask import CUT_ARGUMENTS, MaskPolicy, Masks
+from app.compaction.mask import MaskPolicy, Masks
 from app.compaction.planning_state import Path, build_view
 from app.compaction.result_excerpts import shorten
 from app.compaction.trim import (
     CLEARED,
+    CUT_ARGUMENTS,
     MOST_NAMES,
     SessionPruning,
     fade,

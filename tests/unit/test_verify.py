@@ -15,7 +15,6 @@ from app.compaction.view import (
     Part,
     Pinned,
     Pruned,
-    Recalled,
     Summary,
     Verbatim,
     View,
@@ -112,7 +111,9 @@ def test_an_instruction_in_the_middle_must_stay_as_it_is() -> None:
 OWN = Note("stub", "Something is left out.", 4)
 
 
-@pytest.mark.parametrize("between", [OWN, Recalled((0,), "Quoted.", 1), Summary(chunk(TALK, 0, 1)), Pinned(0, 2)])
+@pytest.mark.parametrize(
+    "between", [OWN, Note("recalled", "Quoted.", 1, (0,)), Summary(chunk(TALK, 0, 1)), Pinned(0, 2)]
+)
 def test_nothing_may_stand_between_a_call_and_its_result(between: Part) -> None:
     parts = (Pruned(1, 4), Verbatim(4, 6), between, Verbatim(6, 8))
     covered = parts if isinstance(between, Summary) else (Verbatim(0, 1), *parts)
