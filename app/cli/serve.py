@@ -266,7 +266,7 @@ def serve_in_workers(arguments: ServeArguments) -> str | None:
     with folder as path:
         os.environ[FOLDER] = path
         supervisor.run()
-    if len(supervisor.processes) == 1 and supervisor.processes[0].exitcode:
+    if len(supervisor.processes) == 1 and (supervisor.processes[0].exitcode or 0) > 0:  # Below 0: ended by a signal.
         sys.exit(1)
     return None
 
