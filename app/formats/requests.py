@@ -114,7 +114,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def output_in(cls, source: RawObject) -> object:
-        names, holders = cls.SPEC.output_members, cls.SPEC.output_holders
+        names, holders = cls.SPEC.output_members, cls.SPEC.output_parents
         held = [object_of(source.value(name)) for name in holders] or [{name: source.value(name) for name in names}]
         return next((output for each in held for name in names if (output := each.get(name))), None)
 
@@ -204,9 +204,9 @@ class WireRequest(Struct, frozen=True):
             return held.spliced(dict.fromkeys(higher, b"%d" % tokens))
 
         source = RawObject(body)
-        if not self.SPEC.output_holders:
+        if not self.SPEC.output_parents:
             return lowered(source)
-        raws = {name: raw for name in self.SPEC.output_holders if (raw := source.raw(name) or b"").startswith(b"{")}
+        raws = {name: raw for name in self.SPEC.output_parents if (raw := source.raw(name) or b"").startswith(b"{")}
         return source.spliced({name: lowered(RawObject(raw)) for name, raw in raws.items()})
 
     def with_thinking_off(self, body: bytes) -> bytes:

@@ -1,9 +1,13 @@
 """Format tables: the properties of each conversation API that need no code.
 
-Each format has a table, a `FormatSpec`, with the names of members, types and paths that Steno reads and writes. If a
-vendor adds a finish reason (`endings`), renames an output cap or adds a tool type, only its entry here changes.
-`MEMBERS` in `usage.py` has the members of `usage`, because providers mix the names of several formats. Each format's
-`format.py` or `messages.py` reads the parts of messages; its `answers.py` writes the first events of a stream.
+Each format has a table, a `FormatSpec`, with the names of members, types and paths that Steno reads and writes. Where
+a vendor's change goes:
+- a new finish reason: `endings`; for a full window of any format: `_WINDOW_FULL`;
+- another end of a stream: `reasons`, because an answer ends with its finish reason (`done_ends`: or with `[DONE]`);
+- a renamed or new usage member: `MEMBERS` in `usage.py`, because providers mix the names of several formats;
+- a renamed output cap: `output_members`, and `own_members` and `caps` of the `summary`;
+- a new tool type: `client_tools`; in Responses also `CALLS` and `OUTPUTS`, or `SETTLED`;
+- a new part of a message: not here, but the format's `read_message` (in `messages/messages.py`, else `format.py`).
 """
 
 from __future__ import annotations
@@ -25,34 +29,37 @@ CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoi
 
 
 class SummarySpec(Struct, frozen=True, kw_only=True):
+    """Form of Steno's own summary calls, which have a transcript or continue the client's prompt."""
+
     quoting: Callable[[str, str], Mapping[str, Any]]
-    """Function that returns the members of a summary request from the instructions and a transcript."""
+    """Function that returns the members of a call from the instructions and a transcript."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """Tuples of a member that declares tools, and the member and value that forbid calls. The declarations stay,
-    because the cached prompt includes them, and because providers refuse the forbidding member without tools."""
+    """Tuples of a member that declares tools, and the member and value that forbid calls. Steno sets the second member
+    if the first is in the client's prompt, which Steno must not change: the provider has cached it."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
     """Members that only Steno may set. The operator's parameters may not contain them."""
     optional: tuple[str, ...]
-    """Members that Steno leaves out if a provider refused them. The operator's parameters are optional, too."""
-    otherwise_named: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of refusals that name an optional member but have another cause, by member."""
-    also_named: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of refusals that an optional member causes but that do not name it, by member."""
+    """Members that Steno leaves out once a provider's error names them. The operator's parameters are optional, too."""
+    other_errors: Mapping[str, Pattern[bytes]] = {}
+    """Patterns of errors that name an optional member but have another cause, by member."""
+    unnamed_errors: Mapping[str, Pattern[bytes]] = {}
+    """Patterns of errors that an optional member causes but that do not name it, by member."""
     caps: tuple[str, str]
     """Names of the output cap: for most models, and for models that reason by default."""
     least_output: int = 0
+    """Smallest output cap that the provider accepts, in tokens."""
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
     """Pattern of the names of models that reason by default."""
     restrained: Callable[[str], Mapping[str, Any]]
     """Function that returns the members that limit a model's reasoning, if the model reasons by default."""
-    holder: str = ""
-    """Member that contains all options; empty if they are members of the body."""
+    options_member: str = ""
+    """Object that contains the options of a call, such as its output cap; empty if they are members of the body."""
     streaming: bytes = b""
-    """Method at the end of the path that requests a stream."""
-    said: Mapping[str, Any] = MappingProxyType({"stream": True})
-    """Options of every call, such as the request for a stream."""
+    """End of the path, with the query, that requests a stream; empty if a member does."""
+    always_sent: Mapping[str, Any] = MappingProxyType({"stream": True})
+    """Options of every call."""
 
 
 _WINDOW_FULL = re.compile(r"context\w*(exceed|exhaust|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
@@ -66,13 +73,15 @@ def says_window_full(finish: object) -> bool:
 
 
 class FormatSpec(Struct, frozen=True, kw_only=True):
+    """Table of a format: the names that Steno reads and writes."""
+
     name: str
     page: str
 
     path: bytes
-    """Path of the requests that Steno compacts; `{model}` is replaced by the model."""
+    """Path of Steno's own calls, with `{model}` in place of the model; without an `address` that of clients, too."""
     address: Pattern[bytes] | None = None
-    """Pattern of paths with a model and a method, if the API has such paths. Steno compacts requests of `methods`."""
+    """Pattern of the paths that Steno compacts, with a model and one of the `methods`; None if there is one path."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
     """Whether clients store frames before the answer in their histories. A provider may refuse a tool call after such a
@@ -80,48 +89,50 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     other_paths: tuple[bytes, ...] = ()
     """Prefixes of other paths of the API. Steno forwards requests there unchanged to the same upstreams."""
     counting_path: bytes | None = None
+    """Path at which the provider counts the tokens of a prompt."""
     largest_body: int = 50_000_000
     """Most bytes of a request that the vendor accepts."""
 
     history: str
+    """Member with the messages."""
     user_message: Callable[[str], Mapping[str, Any]]
     """Function that returns a user message with a text: a note, or the instructions at the end of a summary call."""
     output_members: tuple[str, ...]
     """Members with the output cap. The first one in a request counts."""
-    output_holders: tuple[str, ...] = ()
+    output_parents: tuple[str, ...] = ()
     """Objects that contain the output caps; empty if the caps are members of the body."""
     declaring_members: tuple[str, ...]
-    """Members other than the messages that cost prompt tokens."""
+    """Members that cost prompt tokens, beside the messages."""
     tool_members: tuple[str, ...] = ("tools",)
     cached_members: tuple[str, ...] = ("tools",)
-    """Members that precede the messages in a prompt. A change of them invalidates the provider's cache."""
+    """Members that the provider puts before the messages. A change of them invalidates the provider's cache."""
     cache_key_member: str = "prompt_cache_key"
     """Member with the key of the provider's prompt cache; empty if the format has none."""
     schema_members: tuple[str, ...]
-    """Members that may hold a schema for the answer. With some models only, the schema costs prompt tokens."""
+    """Members that may hold a schema for the answer. Only some models count it as prompt tokens."""
     extending_members: tuple[str, ...]
-    """Members that make the provider add text to the prompt or remove text from it."""
+    """Members that make the provider add text to the prompt or remove text: Steno then cannot count the prompt."""
     client_tools: frozenset[str | None]
     """Types of tools that the client runs. Steno does not know the prompt tokens of other tools."""
 
     roles: Mapping[str, Kind]
     volatile_members: frozenset[str]
-    """Members of messages and parts that clients move or drop between turns. Digests do not depend on them."""
+    """Members of messages and parts that clients move or drop between turns. Digests of messages ignore them."""
 
     beside: Pattern[bytes] | None = None
-    """Pattern of the key of a separate member with the instructions, which becomes the first raw message."""
+    """Pattern of the key of a member with the instructions, if Steno reads it as the first message of the history."""
     length_tells_window: bool = True
     """Whether an answer that is cut off may have filled the window; False if it does not share the prompt's window."""
 
-    holders: tuple[str, ...] = ()
-    """Members of a frame that may contain the answer object."""
+    answer_members: tuple[str, ...] = ()
+    """Members of a frame that may contain the answer object, with `usage` and `model`."""
     usage: str = "usage"
-    """Member with the reported tokens. `MEMBERS` in `usage.py` has the names of its numbers."""
+    """Member with the reported tokens."""
     usage_option: Pattern[bytes] | None = None
     """Pattern of refusals of the option for usage in a stream; None if streams always report usage."""
     model: str = "model"
     whole: tuple[Path, ...]
-    """Paths of members. Every unstreamed answer has at least one of these members."""
+    """Paths of objects and lists. A body without any of them is no unstreamed answer."""
     texts: tuple[Path, ...]
     """Paths of the model's texts, in a frame or an unstreamed answer."""
     late_texts: tuple[Path, ...] = ()
@@ -132,8 +143,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Paths of the model's own refusals to answer."""
     reasons: tuple[Path, ...]
     """Paths of finish reasons. The first one present counts."""
-    usual_reason: str = ""
-    """Finish reason of an answer without one."""
+    assumed_reason: str = ""
+    """Finish reason that Steno assumes if an answer has ended without one."""
     done_ends: bool = False
     """Whether `[DONE]` ends an answer without a finish reason."""
     endings: Mapping[str, Ending]
@@ -168,12 +179,10 @@ CHAT_COMPLETIONS = FormatSpec(
     client_tools=frozenset({"function", "custom"}),
     # A message of the role `function` answers a legacy `function_call`, without an id.
     roles={
-        "system": Kind.INSTRUCTIONS,
-        "developer": Kind.INSTRUCTIONS,
+        **dict.fromkeys(("system", "developer"), Kind.INSTRUCTIONS),
         "user": Kind.USER,
         "assistant": Kind.ASSISTANT,
-        "tool": Kind.RESULT,
-        "function": Kind.RESULT,
+        **dict.fromkeys(("tool", "function"), Kind.RESULT),
     },
     volatile_members=frozenset(
         {
@@ -207,7 +216,7 @@ CHAT_COMPLETIONS = FormatSpec(
         optional=("reasoning_effort", "stream_options", "stream"),
         caps=("max_tokens", "max_completion_tokens"),
         restrained=lambda _: {"reasoning_effort": "low"},
-        said={"stream": True, "stream_options": {"include_usage": True}},
+        always_sent={"stream": True, "stream_options": {"include_usage": True}},
     ),
 )
 
@@ -233,12 +242,12 @@ MESSAGES = FormatSpec(
     client_tools=frozenset({None, "custom"}),
     roles={SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT},
     volatile_members=frozenset({"cache_control", "citations"}),
-    holders=("message",),
+    answer_members=("message",),
     whole=(("content",),),
     texts=(("content", "text"), ("content_block", "text"), ("delta", "text")),
     calls=tuple((at, Where("type", ("tool_use",)), "type") for at in ("content", "content_block")),
     reasons=(("delta", "stop_reason"), ("stop_reason",)),
-    usual_reason="end_turn",
+    assumed_reason="end_turn",
     endings={
         **dict.fromkeys(("end_turn", "stop_sequence"), Ending.FINISHED),
         "max_tokens": Ending.CUT_OFF,
@@ -255,7 +264,7 @@ MESSAGES = FormatSpec(
             {"model", "messages", SYSTEM, "max_tokens", "stream", "tools", "tool_choice", "thinking"}
         ),
         optional=("thinking", "stream"),
-        otherwise_named={"thinking": re.compile(rb"thinking\W{0,3}blocks?")},
+        other_errors={"thinking": re.compile(rb"thinking\W{0,3}blocks?")},
         caps=("max_tokens", "max_tokens"),
         reasoning=re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)"),
         restrained=lambda _: {"thinking": {"type": "disabled"}},
@@ -273,7 +282,7 @@ REASONING = "reasoning"
 
 
 class CallType(NamedTuple):
-    """Type of call items that an output item answers."""
+    """Type of call whose result is an item of its own."""
 
     name: str
     """Name of the tool; empty if each item has it."""
@@ -281,10 +290,12 @@ class CallType(NamedTuple):
     """Member with the arguments, a text or an object."""
     id: str = "call_id"
     long_text: tuple[str, ...] = ()
-    """Key of an arguments object that may hold a long text. Steno writes shortened arguments there."""
+    """Path of the long text in an arguments object. Steno writes shortened arguments there."""
 
 
 class OutputType(NamedTuple):
+    """Type of item that is the result of a call: member with the result, and member with the call's id."""
+
     member: str
     id: str = "call_id"
 
@@ -323,14 +334,15 @@ SETTLED = {
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
-"""Types of items whose `id` links them to another item."""
+"""Types of items whose `id` links them to another item. Digests depend on it, although `id` is volatile."""
 SHORT = 200
-"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer one and seals its item."""
+"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer one, so it sends the item
+unchanged or drops it."""
 
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
 """Members of parts that clients move or drop between turns. Digests do not depend on them."""
 SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
-"""Keys that clients drop and restore. Digests do not depend on them."""
+"""Keys with encrypted or signed content, which clients drop and restore. Digests do not depend on them."""
 TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
 
 OWN_CALLS = frozenset(name for name in (*CALLS, *SETTLED) if name.endswith("_call"))
@@ -346,29 +358,19 @@ RESPONSES = FormatSpec(
     other_paths=(b"/v1/conversations",),
     counting_path=b"/v1/responses/input_tokens",
     history="input",
-    user_message=lambda text: {
-        "type": "message",
-        "role": "user",
-        "content": [{"type": "input_text", "text": text}],
-    },
+    user_message=lambda text: {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]},
     output_members=("max_output_tokens",),
     declaring_members=("tools", "tool_choice", "text"),
     cached_members=("tools", "parallel_tool_calls"),
     schema_members=("text",),
     extending_members=("image",),
     client_tools=frozenset({"function", "custom"}),
-    roles={
-        "system": Kind.INSTRUCTIONS,
-        "developer": Kind.INSTRUCTIONS,
-        "user": Kind.USER,
-        "assistant": Kind.ASSISTANT,
-    },
+    roles={**dict.fromkeys(("system", "developer"), Kind.INSTRUCTIONS), "user": Kind.USER, "assistant": Kind.ASSISTANT},
     volatile_members=frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"}),
     beside=INSTRUCTIONS,
-    holders=("response",),
+    answer_members=("response",),
     whole=(("output",),),
     texts=((Where("type", ("response.output_text.delta",)), "delta"),),
-    # Some servers send the text in the last frame only.
     late_texts=tuple((*at, *_MESSAGE, "text") for at in _ENDED),
     calls=(
         (Where("type", ("response.output_item.added",)), "item", Where("type", OWN_CALLS), "type"),
@@ -379,7 +381,7 @@ RESPONSES = FormatSpec(
         *((*at, *_MESSAGE, Where("type", ("refusal",)), "type") for at in _ENDED),
     ),
     reasons=tuple((*at, *reason) for at in _ENDED for reason in (("incomplete_details", "reason"), ("status",))),
-    usual_reason="completed",
+    assumed_reason="completed",
     # The status, or the reason of an incomplete response.
     endings={
         "completed": Ending.FINISHED,
@@ -397,7 +399,7 @@ RESPONSES = FormatSpec(
         caps=("max_output_tokens", "max_output_tokens"),
         least_output=16,
         restrained=lambda _: {"reasoning": {"effort": "low"}},
-        said={"stream": True, "store": False},
+        always_sent={"stream": True, "store": False},
     ),
 )
 
@@ -426,7 +428,7 @@ GEMINI = FormatSpec(
     history="contents",
     user_message=lambda text: {"role": "user", "parts": [{"text": text}]},
     output_members=("maxOutputTokens", "max_output_tokens"),
-    output_holders=("generationConfig", "generation_config"),
+    output_parents=("generationConfig", "generation_config"),
     declaring_members=("tools", "toolConfig", "tool_config"),
     cached_members=("tools",),
     cache_key_member="",
@@ -462,12 +464,12 @@ GEMINI = FormatSpec(
             | {"tools", "toolConfig", "model", "cachedContent"}
         ),
         optional=("thinkingConfig",),
-        also_named={"thinkingConfig": re.compile(rb"[Tt]hinking (?:level|budget|is)|thinking_|\b[Bb]udget\b")},
+        unnamed_errors={"thinkingConfig": re.compile(rb"[Tt]hinking (?:level|budget|is)|thinking_|\b[Bb]udget\b")},
         caps=("maxOutputTokens", "maxOutputTokens"),
         reasoning=_THINKING,
         restrained=_restrained,
-        said={},
-        holder="generationConfig",
+        always_sent={},
+        options_member="generationConfig",
         streaming=b"streamGenerateContent?alt=sse",
     ),
 )

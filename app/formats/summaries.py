@@ -50,7 +50,7 @@ class SummaryReader:
         """Whether any part of an answer has arrived."""
         self._ended = False
         self._failed = False
-        self._word = spec.usual_reason
+        self._word = spec.assumed_reason
         self._calls = False
         self._refused = False
         self._usage: dict[str, Any] = {}
@@ -180,7 +180,7 @@ class SummaryDialect:
         spec = self.spec.summary
         reasons = spec.reasoning.search(model) is not None
         bound = max(spec.least_output, most + (allowance if reasons else 0))
-        wanted = {manners.cap: bound, **(spec.restrained(model) if reasons else {}), **parameters, **spec.said}
+        wanted = {manners.cap: bound, **(spec.restrained(model) if reasons else {}), **parameters, **spec.always_sent}
         # Without a stream, leave out the stream options, too.
         left_out = {*manners.without, *(("stream_options",) if "stream" in manners.without else ())}
         return {name: value for name, value in wanted.items() if name not in left_out}
@@ -188,9 +188,9 @@ class SummaryDialect:
     def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
         """Return the quirks for another try; None if the refusal names no option. `sent`: the refused options."""
         spec = self.spec.summary
-        elsewhere = {name for name, pattern in spec.otherwise_named.items() if pattern.search(refusal)}
+        elsewhere = {name for name, pattern in spec.other_errors.items() if pattern.search(refusal)}
         meant = [name for name in spec.optional if name in sent and name not in elsewhere]
-        also = (name for name, pattern in spec.also_named.items() if name in meant and pattern.search(refusal))
+        also = (name for name, pattern in spec.unnamed_errors.items() if name in meant and pattern.search(refusal))
         if (refused := member_named(meant, refusal) or next(also, None)) is None:
             # If the cap is only too large, its other name would not help.
             if spec.caps[1].encode() in refusal and not _TOO_LARGE.search(refusal):
@@ -229,7 +229,7 @@ class SummaryDialect:
         return {} if self.spec.address else {"model": model}
 
     def _held(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        holder = self.spec.summary.holder
+        holder = self.spec.summary.options_member
         return {holder: options} if holder else options
 
     def target(self, model: str, asked: bytes = b"", query: bytes = b"") -> bytes:

@@ -122,7 +122,7 @@ def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
 def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, Any], str, str]:
     """Return usage members, model and service tier from a frame or an unstreamed answer."""
     usage, model, tier = dict[str, Any](), "", ""
-    for held in (said, *(object_of(said.get(holder)) for holder in spec.holders)):
+    for held in (said, *(object_of(said.get(holder)) for holder in spec.answer_members)):
         usage |= {name: value for name, value in object_of(held.get(spec.usage)).items() if value is not None}
         model, tier = text_at(held, spec.model) or model, text_at(held, "service_tier") or tier
     return usage, model, tier

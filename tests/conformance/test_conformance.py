@@ -612,7 +612,7 @@ def test_a_quoting_call_holds_the_rules_the_transcript_and_the_cap(spoken: WireF
     assert texts.count("Do it.") == 2
     sent = json.loads(body)
     assert sent.get("model") == "m" or b"/models/m:" in spoken.summaries.target("m")
-    held = sent.get(spoken.spec.summary.holder, sent)
+    held = sent.get(spoken.spec.summary.options_member, sent)
     assert held["temperature"] == 0
     assert held[spoken.summaries.cap("m")] == 300
     assert spoken.summaries.target("m", query=b"key=k").startswith(b"/v1")
