@@ -48,7 +48,7 @@ Flags override the environment, which overrides the YAML file. The file override
 Start with these six:
 
 - [`upstream.base_url`](#upstreambase_url): the provider
-- [`models`](#models): windows of models for which `steno models` shows a guess
+- [`models`](#models): windows of models for which `steno models` shows `default`
 - [`compaction.preset`](#compactionpreset): the way to shorten long histories
 - [`summary.model`](#summarymodel): the model that writes summaries
 - [`storage.url`](#storageurl): the database
@@ -138,6 +138,11 @@ def entries(section: type[BaseModel] = Settings, within: str = "", told: set[Any
                 told.add((where, member))
                 members[member] = docstrings(where)[member]
         yield Entry(key, docstrings(owner(section, name))[name], value, members)
+
+
+def keys() -> set[str]:
+    """The dotted keys of all settings."""
+    return {each.key for each in entries() if each.value}
 
 
 def count() -> int:

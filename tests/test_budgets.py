@@ -14,8 +14,8 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_379,
-    "app/cli": 1_482,
+    "app": 37_299,
+    "app/cli": 1_467,
     "app/compaction": 9_020,
     "app/conversation": 1_941,
     "app/http": 2_600,
@@ -24,12 +24,12 @@ LINES = {
     "app/proxy": 2_736,
     "app/api": 1_900,
     "app/runtime": 475,
-    "app/settings": 1_417,
+    "app/settings": 1_398,
     "app/store": 3_520,
     "app/telemetry": 475,
     "app/tokens": 1_920,
     "app/formats": 6_018,
-    "tests": 44_867,
+    "tests": 44_843,
     "lab": 8_115,
 }
 """Lines of Python by folder, at most."""

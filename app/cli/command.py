@@ -21,11 +21,6 @@ DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL,
 WindowOption = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 
 
-def commands(**options: Any) -> typer.Typer:
-    """Return a typer application, to which a module adds its commands. `main.Commands` looks them up there."""
-    return typer.Typer(add_completion=False, rich_markup_mode="markdown", **options)
-
-
 def settings_of(config: str | None, **flags: Mapping[str, Any]) -> Settings:
     """Silence the log, and load the settings. Exit if the settings are not valid."""
     keep_quiet()

@@ -17,7 +17,7 @@ import typer
 
 from app.api.mcp import ANSWER_SECONDS, server_of
 from app.checks import install_command
-from app.cli.command import Config, DatabaseURL, commands, fail, failing_on, settings_of
+from app.cli.command import Config, DatabaseURL, fail, failing_on, settings_of
 from app.settings.storage import open_store
 from app.store import Store, StoredConversation, StoreError, StoreUnavailable
 from app.store.conversations import find_conversation, read_conversations, read_tenants
@@ -30,8 +30,8 @@ USUAL_URL = "http://127.0.0.1:8080"
 TENANT_SHOWN = 8
 """Characters of a tenant's digest that are printed: usually enough to distinguish tenants."""
 
-cli = commands()
-stored = commands(help="List or delete stored conversations, of all tenants.", no_args_is_help=True)
+cli = typer.Typer(rich_markup_mode="markdown")
+stored = typer.Typer(help="List or delete stored conversations, of all tenants.", no_args_is_help=True)
 cli.add_typer(stored, name="conversations")
 
 Tenant = Annotated[str, typer.Option(help="Only this tenant; the first characters of its id are enough.")]

@@ -25,7 +25,6 @@ from app.cli.command import (
     Upstream,
     WindowOption,
     at_window,
-    commands,
     fail,
     failing_on,
     settings_of,
@@ -46,17 +45,9 @@ _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "pro
 """Printed states, by the state of a finding. Only the verdict distinguishes fatal problems."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
-SOURCES = {
-    "config": "your settings",
-    "provider": "the provider",
-    "learnt": "a refusal",
-    "bundled": "Steno's table",
-    "default": "a guess",
-}
-"""Printed names of the sources of a window."""
 ANSWER_SECONDS = 120.0
 
-cli = commands()
+cli = typer.Typer(rich_markup_mode="markdown")
 
 
 @cli.command()
@@ -134,11 +125,11 @@ def models(
         typer.echo(asked, err=True)
         return
     width = max(len(model) for model, _, _ in found)
-    typer.echo(f"{'model':<{width}} {'window':>9} {'prompt':>9} {'answer':>7}  {'from':<13} upstream")
+    typer.echo(f"{'model':<{width}} {'window':>9} {'prompt':>9} {'answer':>7}  {'source':<8} upstream")
     for model, at, window in found:
         sizes = window.context, window.max_input, window.max_output
         context, prompt, answer = (f"{tokens:,}" if tokens else "" for tokens in sizes)
-        typer.echo(f"{model:<{width}} {context:>9} {prompt:>9} {answer:>7}  {SOURCES[window.source]:<13} {at}")
+        typer.echo(f"{model:<{width}} {context:>9} {prompt:>9} {answer:>7}  {window.source:<8} {at}")
 
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[tuple[str, str, Window]]:

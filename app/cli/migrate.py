@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from app.checks import check_secret
-from app.cli.command import Config, DatabaseURL, commands, fail, settings_of
+from app.cli.command import Config, DatabaseURL, fail, settings_of
 from app.settings import ConfigurationError
 from app.settings.storage import home, open_store, server_secret, tables_folder
 from app.store import StoreError, StoreUnavailable
 from app.store.schema import NEWEST
 from app.tokens.tokenizer import TablesUnavailable, fetch, missing_in
 
-cli = commands()
+cli = typer.Typer(rich_markup_mode="markdown")
 
 
 @cli.command()

@@ -33,7 +33,6 @@ from app.cli.command import (
     Upstream,
     WindowOption,
     at_window,
-    commands,
     fail,
     failing_on,
     keep_quiet,
@@ -69,7 +68,7 @@ FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 """Variable that tells Claude Code that its base URL leads to Anthropic. Otherwise, with a base URL other than
 Anthropic's, Claude Code assumes a window of 200,000 tokens instead of the model's own."""
 
-cli = commands()
+cli = typer.Typer(rich_markup_mode="markdown")
 
 
 @cli.command(context_settings={"allow_interspersed_args": False})

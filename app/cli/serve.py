@@ -30,7 +30,7 @@ from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
 from app import __version__
-from app.cli.command import Config, DatabaseURL, Upstream, commands, fail, settings_of
+from app.cli.command import Config, DatabaseURL, Upstream, fail, settings_of
 from app.cli.logs import configure_logging, is_readable
 from app.http.protocol import protocol_within
 from app.main import create_app
@@ -58,7 +58,7 @@ socket. With a shared socket, one process would accept most connections of a bur
 NEARBY = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
 """Addresses at which this machine reaches a server, by the wildcard address at which the server listens."""
 
-cli = commands()
+cli = typer.Typer(rich_markup_mode="markdown")
 
 
 @cli.command()

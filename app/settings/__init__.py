@@ -5,20 +5,8 @@
 
 from __future__ import annotations
 
-from app.settings.compaction import (
-    BackgroundSettings,
-    CompactionSettings,
-    FallbackSettings,
-    SummarySettings,
-    TriggerSettings,
-)
-from app.settings.server import ClientSettings, EventSettings, IdentitySettings, LimitSettings
-from app.settings.settings import Settings, environment_name, every_setting, load
+from app.settings.compaction import BackgroundSettings
+from app.settings.server import ClientSettings, EventSettings, LimitSettings
+from app.settings.settings import Settings, environment_name, load
 from app.settings.types import ConfigurationError
-from app.settings.upstreams import (
-    DEFAULT_UPSTREAM,
-    ModelSettings,
-    NamedUpstreamSettings,
-    UpstreamSettings,
-    entry_of,
-)
+from app.settings.upstreams import DEFAULT_UPSTREAM, ModelSettings, NamedUpstreamSettings, UpstreamSettings, entry_of

@@ -222,15 +222,6 @@ def load(**flags: Any) -> Settings:
         raise ConfigurationError(f"Steno cannot use these settings: {which}.") from error
 
 
-def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Yield all settings with their dotted keys; a list is one setting."""
-    for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from every_setting(field.annotation, f"{within}{name}.")
-        else:
-            yield within + name, field
-
-
 def environment_name(key: str) -> str:
     return f"STENO_{key.replace('.', '__').upper()}"
 

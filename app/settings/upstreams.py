@@ -61,8 +61,6 @@ SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
 """Formats that known hosts speak."""
 GOOGLE = "generativelanguage.googleapis.com"
 """Google's host. It serves Gemini, whose base URL has no version, and Chat Completions below `/v1beta/openai`."""
-REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
-"""Paths of requests, which a base URL must not contain."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 
 
@@ -113,14 +111,7 @@ class UpstreamSettings(Section):
                 "an http(s) URL without credentials, query or fragment is needed, such as https://api.openai.com/v1;"
                 " a key belongs into the variable that api_key_env names"
             )
-        value = value.rstrip("/")
-        base = next((value.removesuffix(path) for path in REQUEST_PATHS if value.endswith(path)), value)
-        address = urlsplit(base)
-        if address.hostname in SPOKEN_AT and not address.path:
-            base += "/v1"
-        if base != value:
-            raise ValueError(f"the address of the whole API is needed, which is {base}")
-        return value
+        return value.rstrip("/")
 
     @cached_property
     def host(self) -> str:

@@ -42,10 +42,10 @@ def test_models_are_listed_with_where_their_windows_come_from(tmp_path: Path, pr
     upstream = ["--upstream", f"{provider.url}/v1"]
     models = json.dumps([{"match": "mine", "context_window": 32_000}])
     lines = [line.split() for line in shown(tmp_path, "models", *upstream, STENO_MODELS=models).splitlines()]
-    assert ["mine", "32,000", "your", "settings", "default"] in lines
-    assert ["gpt-4o", "8,000", "the", "provider", "default"] in lines
+    assert ["mine", "32,000", "config", "default"] in lines
+    assert ["gpt-4o", "8,000", "provider", "default"] in lines
     guessed = run(tmp_path, "models", "never-heard-of", *upstream).stdout.splitlines()[1]
-    assert guessed.split() == ["never-heard-of", "128,000", "a", "guess", "default"]
+    assert guessed.split() == ["never-heard-of", "128,000", "default", "default"]
 
 
 BEHIND_A_PROXY = {

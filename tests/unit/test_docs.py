@@ -24,12 +24,12 @@ from app.formats.requests import OPTIONS
 from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS, QUERY_KEYS
 from app.http.headers import FOR_OTHER_PROVIDERS, FOR_OTHER_PROVIDERS_PREFIX
-from app.settings import Settings, environment_name, every_setting
+from app.settings import Settings, environment_name
 from app.tokens.usage import LEAST_REQUESTS
 from lab.benchmarks.costs import CHANGE, GROWTH, INSTRUCTIONS, SUMMARIES, SUMMARISED, TAIL, examples
 from lab.simulator import Simulator
 from scripts.build_docs import OUTSIDE, place
-from scripts.generate_settings import generated
+from scripts.generate_settings import generated, keys
 from tests.e2e import running
 from tests.e2e.histories import turns
 from tests.e2e.running import Steno
@@ -162,12 +162,12 @@ def test_pages_name_no_path_of_a_machine() -> None:
 
 def test_settings_that_pages_name_exist() -> None:
     sections = "|".join(Settings.model_fields)
-    known = {key for key, _ in every_setting()}
+    known = keys()
     assert offences(lambda _, text: {*re.findall(rf"`((?:{sections})(?:\.[a-z_]+)+)`", text)} - known) == []
 
 
 def test_variables_that_pages_name_exist() -> None:
-    known = {environment_name(key) for key, _ in every_setting()}
+    known = {*map(environment_name, keys())}
     known |= {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
     assert offences(lambda _, text: {*re.findall(r"\bSTENO_\w*", text)} - known) == []
 
