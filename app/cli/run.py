@@ -96,7 +96,7 @@ def run(
     }
     environment = dict(os.environ)
     try:
-        settings = settings_of(config, flags, environment)
+        settings = settings_for_run(config, flags, environment)
         status = _run(command, at_window(settings, window) if window else settings, environment)
     except (ConfigurationError, StoreError) as error:
         fail(str(error), CANNOT_START)
@@ -147,7 +147,9 @@ def _run(command: Sequence[str], settings: Settings, environment: Mapping[str, s
 # Settings
 
 
-def settings_of(config: str | None, flags: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]) -> Settings:
+def settings_for_run(
+    config: str | None, flags: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
+) -> Settings:
     """Return the settings of a run. Raises `ConfigurationError`.
 
     DATABASE_URL is ignored, because it belongs to the command. The provider comes from the flags, from Steno's

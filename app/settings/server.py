@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, StringConstraints, field_validator
+from pydantic import Field, IPvAnyNetwork, SecretStr, StringConstraints, field_validator
 
 from app.formats.sse import EventShape
 from app.http.credentials import CREDENTIALS
 from app.runtime.bounded import CACHE_BYTES
-from app.settings.types import Seconds, Section, switch
+from app.settings.types import Seconds, Section
 
 HostName = Annotated[str, StringConstraints(to_lower=True, pattern=r"^(\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$")]
 Origin = Annotated[
@@ -40,7 +40,7 @@ class ServerSettings(Section):
 
     Steno [divides](workers.md) some limits among the processes. Each process opens up to 15 connections to PostgreSQL.
     """
-    allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
+    allow_unauthenticated: Literal["loopback"] | bool = "loopback"
     """Callers that need no credentials: those on this machine (`loopback`), all (`true`) or none (`false`).
 
     These callers share the tenant `anonymous`: each can read the summaries of all. If a proxy on this machine adds no

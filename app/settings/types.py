@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -11,9 +11,8 @@ from app.settings.presets import PresetName
 Ratio = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, le=1_000_000)]
-SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
-OFF = BeforeValidator(lambda given: {False: "off", True: "on"}.get(given, given) if isinstance(given, bool) else given)
-"""Validator that turns a boolean into `on` or `off`, because YAML reads a bare `off` as false."""
+OFF = BeforeValidator(lambda given: "off" if given is False else given)
+"""Validator that turns false into `off`, because YAML reads a bare `off` as false."""
 ChosenPreset = Annotated[PresetName, OFF]
 
 
@@ -25,8 +24,3 @@ class Section(BaseModel):
     """Section of the settings. `make generate` writes the docstrings of sections and fields to the documentation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def switch(given: Any) -> Any:
-    """Turn a word for a boolean, such as `yes`, into the boolean; return any other value unchanged."""
-    return SWITCHES.get(given.lower(), given) if isinstance(given, str) else given

@@ -20,7 +20,7 @@ from typer.main import get_group
 from app import __version__
 from app.cli.logs import configure_logging
 from app.cli.main import COMMANDS
-from app.cli.run import FIRST_PARTY, is_anthropic, prepared, settings_of, variables_for
+from app.cli.run import FIRST_PARTY, is_anthropic, prepared, settings_for_run, variables_for
 from app.cli.serve import ServeArguments, Server, banner
 from app.conversation.reasons import _REMEDIES, Code, because, hint_for
 from app.proxy.request_log import _AWAY, _FAULT, _STATUSES
@@ -89,7 +89,7 @@ def test_anthropic_is_behind_steno_where_messages_can_go_nowhere_else(
     monkeypatch: pytest.MonkeyPatch, upstream: dict[str, str], environment: dict[str, str], anthropic: bool
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "")
-    assert is_anthropic(settings_of(None, {"upstream": upstream}, environment)) is anthropic
+    assert is_anthropic(settings_for_run(None, {"upstream": upstream}, environment)) is anthropic
 
 
 @pytest.mark.parametrize(
