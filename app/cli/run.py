@@ -123,8 +123,8 @@ def _run(command: Sequence[str], settings: Settings, environment: Mapping[str, s
     """
     settings, password = with_password(settings)
     records: list[UsageRecord] = []
-    with _log_file() as log:
-        with _serving(settings, records, log) as url:
+    with _log_file() as log_file:
+        with _serving(settings, records, log_file) as url:
             variables = variables_for(url, environment)
             arguments = prepared(command, url, variables, anthropic=is_anthropic(settings))
             upstreams = ", ".join(dict.fromkeys(each.base_url for each in settings.all_upstreams.values()))
@@ -139,8 +139,8 @@ def _run(command: Sequence[str], settings: Settings, environment: Mapping[str, s
         _say(f"Steno: {first}")
         for line in others:
             _more(line)
-    if log.exists():
-        _more(f"Steno's log has warnings: {log}")
+    if log_file.exists():
+        _more(f"Steno's log has warnings: {log_file}")
     return status
 
 
