@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_299,
+    "app": 37_280,
     "app/cli": 1_467,
-    "app/compaction": 9_020,
+    "app/compaction": 9_008,
     "app/conversation": 1_941,
     "app/http": 2_600,
     "app/inspector": 1_800,
@@ -24,12 +24,12 @@ LINES = {
     "app/proxy": 2_736,
     "app/api": 1_900,
     "app/runtime": 475,
-    "app/settings": 1_398,
+    "app/settings": 1_392,
     "app/store": 3_520,
     "app/telemetry": 475,
     "app/tokens": 1_920,
     "app/formats": 6_018,
-    "tests": 44_843,
+    "tests": 44_839,
     "lab": 8_115,
 }
 """Lines of Python by folder, at most."""

@@ -179,7 +179,7 @@ def completed_calls(messages: Sequence[Message]) -> Iterator[CompletedCall]:
 
 def reports_error(text: str) -> bool:
     """Return True if a result begins like an error or a rejection, or is JSON with an error member."""
-    if _ERROR.match(text) or _does_nothing(text):
+    if _ERROR.match(text) or _NOTHING_DONE.search(text[:_BEGINNING]):
         return True
     content = parsed_json(text) if text.lstrip().startswith("{") else None
     return isinstance(content, dict) and any(map(content.get, _LISTS["errors"]))
@@ -188,10 +188,6 @@ def reports_error(text: str) -> bool:
 def reports_failure(text: str) -> bool:
     status = _STATUS.search(text[:_STATUS_CHARACTERS]) or _STATUS.search(text[-_STATUS_CHARACTERS:])
     return int(status[1]) != 0 if status else reports_error(text)
-
-
-def _does_nothing(text: str) -> bool:
-    return _NOTHING_DONE.search(text[:_BEGINNING]) is not None
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

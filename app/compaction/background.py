@@ -171,16 +171,14 @@ class Background:
             ahead = background_budget(budget, growth)
             is_urgent = is_missed or sent > latest_start(budget, growth)
             # An urgent compaction ignores the trigger: a payload without its due summary may be far below it.
-            if is_urgent or (sent > ahead.trigger.quiet_tokens and self._has_grown(request)):
+            planned = self._planned.get(request.conversation_key)
+            has_grown = planned is None or abs(conversation.tokens - planned) >= PLANNED_GROWTH * budget.room
+            if is_urgent or (sent > ahead.trigger.quiet_tokens and has_grown):
                 self._begin(replace(request, budget=ahead), budget.target)
         except Exception:
             log.exception(
                 "a background compaction failed", request_id=request.request_id, conversation_id=request.conversation_id
             )
-
-    def _has_grown(self, request: ChatRequest) -> bool:
-        planned = self._planned.get(request.conversation_key)
-        return planned is None or abs(request.conversation.tokens - planned) >= PLANNED_GROWTH * request.budget.room
 
     def _begin(self, request: ChatRequest, target: int) -> None:
         key = request.conversation_key

@@ -42,7 +42,7 @@ from app.compaction.records import extract_records, fit_records, merge_ranked, m
 from app.compaction.user_words import fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Note, Part, Verbatim, View
-from app.conversation.quoting import fence_of, one_line
+from app.conversation.quoting import fence_of, marked, one_line
 from app.conversation.reasons import Code, Reasons
 from app.conversation.secrets import REMOVED, without_secrets
 from app.tokens.estimate import Count, note_tokens
@@ -155,7 +155,8 @@ class ChunkBuilder(Struct, frozen=True):
         before = prompts.quote_chunks(prior, released, fence_of(chunk.through_digest))
         shown = self._shown(path, span)
         prompt, notes = self.options.update_prompt or self.options.prompt, (prompts.UPDATE_NOTE, *self._notes)
-        beside = () if span.start else (prompts.notes_so_far(prior[-1]),)
+        last = marked("notes", prior[-1].text, fence_of(prior[-1].through_digest))
+        beside = () if span.start else (f"{prompts.NOTES_SO_FAR}\n{last}",)
         chunk = self._with_beside(chunk, replaces, prior, span)
         quoted = f"{before}\n{quoted}"
         return self._draft(chunk, quoted, replaces, prompt=prompt, notes=notes, shown=shown, beside=beside)

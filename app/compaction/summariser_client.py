@@ -240,7 +240,7 @@ class Summariser:
             shown = prefix if route.continues else None
             key = route.provider.upstream, route.dialect.spec.path, route.model
             call = _Call(route, request, shown, deadline, tenant, key, lessons)
-            if self._left(call) <= 0:
+            if call.deadline <= self._clock():
                 return failure or Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
             if not self._breaker.admits(call.key, tenant):
                 failure = failure or Failure((*(self._breaker.why(call.key, tenant) or ()), PAUSED))
@@ -297,7 +297,7 @@ class Summariser:
                     parameter=next(iter(given_up)),
                 )
             return 0.0
-        if call.retries and setback.pause is not None and setback.pause < self._left(call):
+        if call.retries and setback.pause is not None and setback.pause < call.deadline - self._clock():
             call.retries -= 1
             return setback.pause
         if setback.model_fails:
@@ -349,7 +349,7 @@ class Summariser:
             span.ends()
 
     async def _send(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
-        seconds = min(self.timeout_seconds, self._left(call))
+        seconds = min(self.timeout_seconds, call.deadline - self._clock())
         route, dialect, prefix = call.route, call.route.dialect, call.prefix
         target = route.target or dialect.target(route.model)
         # A refusal without a reason may be an overflow if the conversation itself was sent, which may fill the window.
@@ -380,9 +380,6 @@ class Summariser:
             setback = _setback(reader, pressed=pressed)
         # A complete answer counts, even if an error follows it.
         return setback if _too_large(reader) else reader.answer or setback
-
-    def _left(self, call: _Call) -> float:
-        return call.deadline - self._clock()
 
 
 def _too_large(reader: SummaryReader) -> bool:

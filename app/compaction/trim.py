@@ -241,7 +241,8 @@ def prune_session(conversation: Conversation, view: View, settings: SessionPruni
     eligible = _eligible(conversation, view, settings)
     gone: Container[int] = eligible
     if settings.mode == "adaptive":
-        total = _characters(conversation, view)
+        sent = (message_of(conversation, i, part) for i, part in standing(view) if i is not None)
+        total = sum(map(_size, (*conversation.instructions, *sent))) + sum(len(chunk.text) for chunk in view.chunks)
         if _fill(total, window) < TRIM_RATIO:
             return view
         left = {index: _trimmed(message) for index, message in eligible.items()}
@@ -290,11 +291,6 @@ def _too_many(sizes: Mapping[int, int], total: int, window: int) -> set[int]:
 
 def _size(message: Message) -> int:
     return sum(map(len, (*message.texts, *(call.arguments for call in message.calls))))
-
-
-def _characters(conversation: Conversation, view: View) -> int:
-    total = sum(map(_size, conversation.instructions)) + sum(len(chunk.text) for chunk in view.chunks)
-    return total + sum(_size(message_of(conversation, i, part)) for i, part in standing(view) if i is not None)
 
 
 def _fill(characters: int, window: int) -> float:

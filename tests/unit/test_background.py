@@ -111,11 +111,10 @@ def room() -> BackgroundRoom:
 
 
 class Continuing(RequestRates):
-    """Rates of conversations that are likely to continue."""
+    """Rates of conversations that are likely to continue and to grow by 600 tokens."""
 
     def of(self, place: Any) -> Any:
-        rate = super().of(place)
-        return SimpleNamespace(is_likely_to_continue=True, growth=rate.growth, after=rate.after)
+        return SimpleNamespace(is_likely_to_continue=True, growth=lambda _: 600, after=super().of(place).after)
 
 
 class Beginning(Background):
@@ -127,9 +126,6 @@ class Beginning(Background):
 
     def _begin(self, request: Any, target: int) -> None:  # noqa: ARG002
         self.begun.append(request)
-
-    def _expected_growth(self, _: Any) -> int:
-        return 600
 
 
 GROWN = 7_100 + int(PLANNED_GROWTH * LIMIT)
