@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_920,
     "app/formats": 6_018,
-    "tests": 44_839,
+    "tests": 45_028,
     "lab": 8_115,
 }
 """Lines of Python by folder, at most."""

@@ -187,6 +187,11 @@ def test_a_background_compaction_begins(growth: int, limits: Budget, tokens: int
     assert background_budget(limits, growth).trigger.tokens == tokens
 
 
+def test_tokens_after_the_last_summary_count_as_before() -> None:
+    earlier = background_budget(budget(10_000, trigger=Trigger(10_000, since=500)), 200).trigger
+    assert earlier == Trigger(9_500, since=500)
+
+
 def test_the_cost_gate_puts_it_off_no_longer_than_there_is_time() -> None:
     gated = budget(10_000, cost_gate_limit=9_500)
     assert background_budget(gated, 100).cost_gate_limit == 9_500

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.api import compactions
 from app.compaction import compactor
 from app.compaction.chunks import ChunkRange, Compaction, Outcome, SummaryAnswer
-from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor
+from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor, Stored
 from app.compaction.decision import UNTOUCHED, Decision
 from app.compaction.lease import CompactionJob, LeasedCompaction, _LeasedCalls
 from app.compaction.mask import MaskPolicy
@@ -147,6 +147,19 @@ def test_without_that_it_waits(may_postpone: bool, replies: Any) -> None:
     assert "make" in world.names
 
 
+def test_after_an_announcement_it_waits() -> None:
+    """A client that was told of a summary gets it."""
+
+    def lost(call: Any) -> Compaction:
+        world.succeed(call)
+        world.stored = Stored()
+        return Compaction((), Outcome.LEASE_LOST)
+
+    world: World = World({"recent_attempts": Then(RecentAttempts(), COMES_BACK), "make": Then(lost, World().succeed)})
+    world.decide(asked(LONG), may_postpone=True)
+    assert world.names.count("make") == 2
+
+
 # The price
 
 
@@ -170,6 +183,13 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     assert ("make" in world.names) is not puts_off
     assert (decision.why == because(Code.PUT_OFF_FOR_COST)) is puts_off
     assert [call.summariser for call in world.calls if call.name == "prices"] == ["m"]
+
+
+def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
+    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
+    world = World({"prices": Then(Prices(), DEAR), "make": Then(*(partial(_stored, made) for made in parts))})
+    world.decide(asked(FAR, policy=GATED, budget=budget(cost_gate_limit=10_000)))
+    assert world.names.count("make") == ROUNDS
 
 
 def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
@@ -217,12 +237,25 @@ def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() ->
     assert decision.why == because(Code.STORAGE)
 
 
+def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
+    made = (chunk(LONG, 0, 14),)
+    world = World({"recent_attempts": COMES_BACK, "make": Compaction(made)}, is_dry_run=True)
+    decision = world.decide(asked(LONG), may_postpone=True)
+    assert (decision.made, decision.why) == (made, because(Code.SUMMARY_IN_BACKGROUND))
+
+
 # Dry runs
 
 
 def test_a_dry_run_needs_the_store() -> None:
     with pytest.raises(StoreUnavailable):
         World({"read_prefix": AWAY}, is_dry_run=True).decide(asked(LONG))
+
+
+def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> None:
+    world = World()
+    world.decide(asked(LONG), AHEAD)
+    assert [call.job.waits for call in world.calls if call.name == "make"] == [False]
 
 
 # Ahead
@@ -258,6 +291,15 @@ def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(monkey
         world = World()
         assert world.decide(asked(LONG, **changes)).why == why
         assert "recall" not in world.names
+
+
+def test_what_compactions_freed_is_measured_from_before_the_first_of_them() -> None:
+    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12)]
+    world = World({"make": Then(*(partial(_stored, made) for made in parts))})
+    world.decide(asked(FAR))
+    [freed] = [call for call in world.calls if call.name == "freed"]
+    assert freed.before == FAR.tokens
+    assert freed.after < FAR.tokens
 
 
 # Savings

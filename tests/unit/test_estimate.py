@@ -179,6 +179,11 @@ def test_of_declarations(cases: list[tuple[Declarations, str | None, CountingRul
         assert declared(declarations, system, rules=rules) == tokens
 
 
+def test_a_call_in_the_history_costs_gpt_5_one_more_behind_a_system_message() -> None:
+    for system, more in (("Be kind.", 1), (None, 0)):
+        assert declared_tokens(TOOLS, system, True, GPT_5, n) == ON_GPT_5 + more
+
+
 def test_tokens_that_merge_with_the_system_message_are_paid_once() -> None:
     def count(text: str) -> int:
         return len(text.replace(".\n\n", "."))

@@ -101,6 +101,10 @@ def test_the_summaries_of_the_last_view_stand_and_those_made_ahead_behind_them()
     assert stands([]) == []
 
 
+def test_of_several_made_ahead_the_one_that_reaches_furthest_stands() -> None:
+    assert stands([], chunk(TALK, 0, 2), chunk(TALK, 0, 4)) == ["c0-4"]
+
+
 def test_a_summary_of_another_series_and_a_fold_are_not_put_behind_others() -> None:
     first = chunk(TALK, 0, 4)
     assert stands([first], first, chunk(TALK, 4, 6, series="rolling"), chunk(TALK, 4, 8, level=1)) == ["c0-4"]

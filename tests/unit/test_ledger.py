@@ -168,6 +168,11 @@ def test_nothing_is_warm_that_nobody_said_so_of(told: Call) -> None:
     assert not warmth(told)
 
 
+def test_the_latest_answer_that_says_something_decides() -> None:
+    assert not warmth(CACHED, call(tokens=Tokens(1_000, 10, 0)))
+    assert warmth(CACHED, call(tokens=Tokens()))
+
+
 def test_a_cache_is_believed_in_for_five_minutes() -> None:
     assert warmth(CACHED, passed=299)
     assert not warmth(CACHED, passed=301)
@@ -248,6 +253,12 @@ def test_a_provider_keeps_prompts_of_which_it_read_or_wrote_most(tokens: Tokens,
     assert later(tokens, PromptEstimate(1_000, 1_000), None).caches is expected
 
 
+def test_a_large_turn_does_not_hide_that_all_before_it_was_read() -> None:
+    before = later(Tokens(1_000, 10, 0), PromptEstimate(1_000, 1_000), None)
+    found = later(Tokens(9_000, 10, 950), PromptEstimate(9_000, 9_000), before)
+    assert (found.caches, found.lag) == (True, 50)
+
+
 @pytest.mark.parametrize(("read", "written", "caches"), [(0, None, False), (3_000, 3_000, True)])
 def test_the_same_prompt_is_kept_where_most_of_it_is_read_or_written(
     read: int, written: int | None, caches: bool
@@ -277,6 +288,12 @@ def test_what_is_saved_is_what_it_would_have_cost_less_what_it_cost() -> None:
     assert saved == pytest.approx(40_000 * 1 / 1e6)
     lost = cost_of(Tokens(8_000, 10, 500), Tokens(52_000, 10, 50_000))
     assert lost == pytest.approx((2_000 * 10 + 50_000 - 7_500 * 10 - 500) / 1e6)
+
+
+def test_a_larger_prompt_is_charged_by_its_own_step() -> None:
+    stepped = replace(TARIFF, steps=((0, Price(10, 50)), (200_000, Price(20, 75))))
+    saved = cost_of(Tokens(100_000, 100), Tokens(300_000, 100), tariff=stepped)
+    assert saved == pytest.approx((300_000 * 20 + 100 * 75 - 100_000 * 10 - 100 * 50) / 1e6)
 
 
 def test_where_the_provider_billed_the_difference_is_the_tables() -> None:

@@ -11,6 +11,7 @@ from app.compaction.budget import Shares, Window, budget_for
 from app.compaction.decision import Decision, settle
 from app.compaction.mask import MaskPolicy, Masks, in_words
 from app.compaction.planning_state import Path, PlanningState, Policy, build_view, initial_state
+from app.compaction.trim import alter
 from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Media, Message
@@ -76,6 +77,15 @@ def test_a_picture_in_a_result_goes_with_the_turn_whatever_its_text() -> None:
     talk = conversation(message("user", "Look."), call, result, message("assistant", "A heron."))
     assert masked(talk) == []
     assert masked(conversation(*talk.transcript.messages, *NEXT)) == [2]
+
+
+def test_a_stage_behind_the_mask_leaves_the_words_in_place() -> None:
+    talk = conversation(*TURN, *NEXT)
+    view = build_view(talk, Path(), masks(talk), 3)
+    cut = alter(
+        talk, view, "shortened", cost_of_media, lambda index, m: replace(m, texts=("What?",)) if not index else None
+    )
+    assert cut.parts[0] == Altered(0, ("What?",), 17, "shortened", media=(in_words(PICTURE),))
 
 
 # Pictures that give way to the bytes a provider takes

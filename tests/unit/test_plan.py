@@ -61,6 +61,15 @@ def test_as_many_turns_stay_verbatim_as_have_room(said: list[Message], fixed: in
     assert choose_cut(conversation(*said, QUESTION, fixed=fixed), Path(), limits, SETTINGS) == cut
 
 
+def test_the_fill_gives_way_to_the_target_step_by_step() -> None:
+    steps = [message("assistant", words(50, f"s{n}")) for n in range(8)]
+    talk = conversation(message("user", "do all of it"), *steps, *turns(1, size=10), QUESTION)
+    limits = budget(2_000, tail_turns=0, tail_fill=300)
+    roomy = choose_cut(talk, Path(), limits, SETTINGS)
+    tight = choose_cut(talk, Path(), replace(limits, target=300), SETTINGS)
+    assert (roomy, tight) == (4, 6)
+
+
 def test_the_tail_leaves_room_for_every_summary_that_a_large_refill_needs() -> None:
     """Two thousand tokens are eight summaries of up to 60 tokens, not one."""
     talk = conversation(*turns(20), QUESTION)
@@ -172,6 +181,21 @@ PARTS: dict[str, tuple[Conversation, int, dict[str, Any], list[int]]] = {
 def test_a_span_is_summarised_in_parts(talk: Conversation, stop: int, changes: dict[str, Any], ends: list[int]) -> None:
     edges = [0, *ends, stop]
     assert spread(talk, stop, **changes) == tuple(map(Span, edges, edges[1:]))
+
+
+def test_no_part_ends_before_a_users_message_that_holds_results() -> None:
+    said = [
+        part
+        for step in range(8)
+        for part in (
+            message("assistant", calls=[f"t{step}"], tokens=20),
+            replace(message("user", f"{step} {words(499)}"), answers=(f"t{step}",)),
+        )
+    ]
+    talk = conversation(message("user", "do it"), *said, message("assistant", "done"))
+    spans = spread(talk, 17, source_tokens=1_000)
+    assert len(spans) > 2
+    assert {span.stop for span in spans} <= {*talk.transcript.cuts, 17}
 
 
 # A summary of everything before the tail

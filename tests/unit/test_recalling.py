@@ -16,18 +16,7 @@ from app.compaction.budget import WIDE_RECALL, Budget, Shares, Window, budget_fo
 from app.compaction.chunks import UserWords
 from app.compaction.recall import AFTER, OPENING, Recollection, hidden_in, quotation_for_last, with_recalled
 from app.compaction.verify import problems
-from app.compaction.view import (
-    Altered,
-    Carried,
-    Conversation,
-    Note,
-    Part,
-    Pinned,
-    Summary,
-    Verbatim,
-    View,
-    whole,
-)
+from app.compaction.view import Altered, Carried, Conversation, Note, Part, Pinned, Summary, Verbatim, View, whole
 from app.conversation.messages import Message, ToolCall, own_message
 from app.conversation.quoting import fence_of, indented
 from app.tokens.calibration import Line
@@ -131,6 +120,21 @@ def test_an_answer_that_says_little_is_looked_for_by_the_message_before_it() -> 
     assert "kestrel" not in quoted(recall(asked, summarised(asked, 40))), "only the assistant asks back"
     asked = talk(*early, then=then, question="Glue zeppelins?")
     assert "kestrel" not in quoted(recall(asked, summarised(asked, 40))), "it says enough"
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ("Yesterday a kestrel crossed our vineyard while my cousins harvested their muscat grapes near Lyon.", False),
+        ("Where did the kestrel nest?", True),
+        ("Did we see a kestrel near a vineyard with Jonas?", True),
+        ("We saw a kestrel near a vineyard with Jonas. You?", False),
+    ],
+)
+def test_who_states_something_needs_more_of_a_match_than_who_asks(question: str, found: bool) -> None:
+    early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
+    asked = talk(*early, question=question)
+    assert bool(quoted(recall(asked, summarised(asked, 40)))) == found
 
 
 def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_first() -> None:

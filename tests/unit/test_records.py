@@ -8,14 +8,17 @@ from msgspec.structs import replace
 from app.compaction.chunk_builder import ChunkBuilder
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.plan import SummaryOptions
+from app.compaction.prompts import SummaryRequest, chunk_beside, chunk_text
 from app.compaction.records import Field, Record, fit_records, merge_ranked, merge_records, parse_record, rank
 from app.compaction.view import Conversation
+from app.tokens.estimate import note_tokens
 from tests.unit.conversations import (
     SETTINGS,
     budget,
     chunk,
     conversation,
     count,
+    message,
     notes,
     plan_compaction,
     play,
@@ -94,6 +97,11 @@ def test_whole_list_takes_the_place_of_the_one_before() -> None:
     assert (
         updated(older, "a X500: item A-4, A-5", lists=True) == "a X500: item A-5 (before: A-1, A-2), A-4; status open"
     )
+
+
+def test_same_again_is_no_news_and_keeps_what_belongs_to_it() -> None:
+    assert updated(TRIP, TRIP) == TRIP
+    assert updated(TRIP, "reservation VA5SGQ: flights HAT035", lists=True).count("2024-05-17") == 1
 
 
 def test_things_are_brought_up_to_date_in_order_of_time_and_parts_are_joined_at_one_time() -> None:
@@ -193,6 +201,21 @@ def test_values_and_words_are_part_of_a_chunks_address_and_their_absence_is_not(
     ]
     assert len(set(ids)) == 3
     assert ids[0] == "chk_9898401b8b1b90611aec0afad687654c"  # The same on every replica and in every release.
+
+
+def test_a_chunk_of_messages_holds_their_values_within_its_share_and_its_cap() -> None:
+    said = [message("user", " ".join(f"ORD-{turn}{n}" for n in range(40)) + f" {turn}") for turn in range(20)]
+    talk = conversation(*said, message("user", "and now?"))
+    plan = sure(plan_compaction(talk, (), BUDGET, KEEPING, "additive"))
+    effects, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, KEEPING, count), *[notes(30)] * 9)
+    asked = [effect for effect in effects if isinstance(effect, SummaryRequest)]
+    for made, effect in zip(done.made, asked, strict=True):
+        assert 0 < sum(count(value) + 1 for value in made.values) <= BUDGET.summary // 5
+        assert made.tokens == note_tokens(chunk_text(made), count)
+        assert effect.max_tokens + count(chunk_beside(replace(made, user_words=()))) <= BUDGET.summary
+    without = replace(KEEPING, values_share=0.0)
+    _, done = play(ChunkBuilder(talk, "conv", plan, BUDGET, without, count), *[notes(30)] * 9)
+    assert {made.values for made in done.made} == {()}
 
 
 VALUES = st.lists(st.text("ABCDEF-0123456789", min_size=3, max_size=8), max_size=12).map(tuple)

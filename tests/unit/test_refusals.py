@@ -233,6 +233,13 @@ def test_a_number_is_written_in_ascii_and_no_larger_than_any_window(
     assert numbers(classify(400, error(message))) == found
 
 
+@pytest.mark.parametrize("number", ["9" * 10, "9" * 5_000, "\u0669\u0660\u0660\u0660\u0660"])
+def test_a_bucket_of_no_plausible_size_is_none(number: str) -> None:
+    words = "Request too large on tokens per min (TPM)"
+    assert classify(429, error(f"{words}: Limit 8000, Requested {number}.")) is None
+    assert classify(429, error(f"{words}: Limit {number}, Requested 9000.")) is None
+
+
 @pytest.mark.parametrize("status", [10**4_000, 10**30, "\uff14\uff10\uff10", "5\u0660\u0660", True, [400], None])
 def test_a_code_that_is_no_status_decides_nothing(status: object) -> None:
     frame = {"error": {"message": "prompt is too long", "code": status}}

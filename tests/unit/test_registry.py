@@ -6,16 +6,7 @@ import pytest
 from msgspec.structs import astuple
 
 from app.main import tariffs_of
-from app.providers.registry import (
-    ListedModel,
-    ListedPrice,
-    bundled,
-    cap_of,
-    look_up,
-    look_up_release,
-    names_of,
-    tariff,
-)
+from app.providers.registry import ListedModel, ListedPrice, bundled, cap_of, look_up, look_up_release, names_of, tariff
 from app.settings import load
 from app.tokens.rules import LONGEST_MODEL
 from app.tokens.usage import Price, Tariff

@@ -88,6 +88,15 @@ def test_what_is_left_takes_no_more_room_than_head_and_tail_and_adds_no_word(
     assert left == shorten(text, longest) or all(word.strip("0123456789:,()…") in text for word in words)
 
 
+def test_a_result_that_is_hardly_too_long_is_not_told_in_more_room_than_it_takes() -> None:
+    seats = {"basic_economy": 9, "economy": 2, "business": 1}
+    flight = {"flight_number": "HAT023", "origin": "JFK", "destination": "SFO", "status": "available"}
+    times = {"scheduled_departure_time_est": "14:00:00", "scheduled_arrival_time_est": "20:00:00"}
+    text = json.dumps([{**flight, **times, "available_seats": seats, "prices": seats}])
+    assert 300 < len(text) < 320
+    assert len(shaped(text, "", 300)) < len(text)
+
+
 def test_of_a_large_result_a_bounded_part_is_read() -> None:
     assert sum(map(len, lines_of(f"{'x' * 99}\n" * 50_000))) < MOST_HEAD + MOST_TAIL
     assert len(lines_of("\n" * 1_000_000)) == MOST_LINES

@@ -23,6 +23,11 @@ def sealed(made: Message) -> Message:
     return replace(made, sealed=True)
 
 
+def test_one_result_of_two_does_not_answer_both_calls() -> None:
+    halved = transcript_of([USER, message("assistant", calls=["a", "b"]), message("tool", "ra", answers="a"), USER])
+    assert not halved.is_answered(1, 3)
+
+
 # Several results
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.formats.answers import ContextMembers
 from app.formats.chat_completions.answers import CompactionEvents, CompletionEditor
 from app.formats.chat_completions.format import CHAT_COMPLETIONS
-from app.formats.sse import FrameSplitter, data_of, first_end, frames_in, last_end
+from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, first_end, frames_in, last_end
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
@@ -105,6 +105,15 @@ def test_lines_may_end_in_both_ways_properties(lines: list[tuple[bytes, bytes]],
             told += said
     assert passed_on + splitter.flush() == stream
     assert told == events(stream)
+
+
+def test_what_follows_a_part_of_a_long_frame_ends_it_only_where_it_is_empty() -> None:
+    splitter = FrameSplitter()
+    assert len(splitter.together(b"data: " + b"a" * LONGEST_FRAME)) > LONGEST_FRAME
+    assert splitter.together(b"\n") == b""
+    assert splitter.overran
+    assert splitter.together(b"\r\n") == b"\n\r\n"
+    assert not splitter.overran
 
 
 def begun(**options: Any) -> CompletionEditor:

@@ -281,6 +281,16 @@ def test_what_a_turn_that_ends_with_the_chunks_was_asked_is_released() -> None:
     assert released_by(agent.transcript, [chunk(agent, 0, 5, carried=(0,))]) == []
 
 
+def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_up() -> None:
+    ranges = ((0, 2), (2, 4), (4, 6))
+    large = tuple(chunk(TALK, *each, tokens=10, carried=(0,)) for each in ranges)
+    small = tuple(chunk(TALK, *each, tokens=10) for each in ranges)
+    _, compaction = play(flow(stored=large, settings=APART, fold=120), notes(), notes(20))
+    assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, ())]
+    _, compaction = play(flow(stored=small, fold=120), notes())
+    assert [made.level for made in compaction.made] == [0]
+
+
 def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
     """Each part carries the instructions among its own messages."""
     told = [message("developer", "be brief"), message("assistant", "w " * 40)]
@@ -294,6 +304,19 @@ def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
         (1, 8, 15, (2,)),
         (2, 0, 17, (10,)),
     ]
+
+
+def test_a_fold_stands_for_no_more_than_another_summary() -> None:
+    """Many notes become several folds, or what each of them said would be a tenth of a tenth."""
+    talk = conversation(*turns(14, size=40), QUESTION)
+    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
+    _, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
+    assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
+        (0, 18, 21),
+        (1, 0, 7),
+        (1, 8, 15),
+    ]
+    assert [made.continued for made in compaction.made if made.level] == [True, True]  # One chunk is left over.
 
 
 # A summary of everything before the tail

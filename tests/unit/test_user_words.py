@@ -84,6 +84,14 @@ def test_sentences(text: str, sentences: list[str]) -> None:
     assert all(sentence in cut for sentence in sentences)
 
 
+def test_sentences_of_rank_may_take_more_room_than_talk() -> None:
+    talk = [f"That makes sense, {words(6, 'indeed')} {n}." for n in range(3)]
+    entries = said("Hi.", *talk, *(f"Never use number {n}." for n in range(6)))
+    narrow, wide = kept(entries, 20), kept(entries, 20, 60)
+    assert len(wide) > len(narrow)
+    assert not {*talk} & {*wide}
+
+
 # Folds
 
 SENTENCES = st.lists(

@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 from app.compaction.budget import Overflow, Window
 from app.errors import UpstreamUnreachable
 from app.providers.model_listings import (
+    REFRESH_CHANGING_SECONDS,
+    REFRESH_SECONDS,
     RETRY_SECONDS,
     WAIT_SECONDS,
     ListingReader,
@@ -238,6 +240,28 @@ async def test_a_key_that_is_refused_is_not_tried_by_every_request(
     clock.now += RETRY_SECONDS
     await windows.wait_for_listing("gpt-4o", KEY)
     assert len(upstream.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "pause"),
+    [
+        (VLLM, REFRESH_SECONDS),
+        (listing({"id": "m", "owned_by": "library"}), REFRESH_CHANGING_SECONDS),
+        (404, RETRY_SECONDS),
+        (UpstreamUnreachable("gone"), RETRY_SECONDS),
+        (ValueError("odd"), RETRY_SECONDS),
+    ],
+)
+async def test_the_next_question_comes_after_a_pause_that_fits_the_answer(
+    build: Build, upstream: MockedUpstream, clock: Clock, answer: Any, pause: float
+) -> None:
+    upstream.answers[MODELS] = answer
+    windows = build()
+    with capture_logs():  # Otherwise an odd error would be drawn with all that is near it.
+        windows.listings._ask(())
+        assert windows.listings._asking is not None
+        await windows.listings._asking
+    assert windows.listings._due == clock.now + pause
 
 
 async def test_a_provider_that_hangs_delays_only_the_first_moment(
