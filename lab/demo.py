@@ -40,7 +40,10 @@ def hold_conversation() -> int:
     """Holds the conversation and prints a line a turn. The exit status."""
     simulator = Simulator(window=WINDOW, models="any", reply=reply, count=counter(MODEL))
     with simulator.serve() as provider, _steno(f"{provider.url}/v1") as steno, ExitStack() as clients:
-        direct, through = (Chat(clients.enter_context(_client(url))) for url in (provider.url, steno))
+        direct, through = (
+            Chat(clients.enter_context(httpx2.Client(base_url=url, timeout=ANSWER_SECONDS, trust_env=False)))
+            for url in (provider.url, steno)
+        )
         secho(f"A {TURNS}-turn conversation in a window of {WINDOW:,} tokens, with a simulated provider.\n")
         _line("turn", "direct", "Steno", "status", "what happened", bold=True)
         summaries: set[str] = set()
@@ -144,10 +147,6 @@ def _steno(upstream: str) -> Iterator[str]:
     app = create_app(settings.model_copy(update={"upstreams": {}}))
     with serve(app, own_headers=False) as server:
         yield server.url
-
-
-def _client(url: str) -> httpx2.Client:
-    return httpx2.Client(base_url=url, timeout=ANSWER_SECONDS, trust_env=False)
 
 
 def _berth(stop: int) -> str:

@@ -29,8 +29,8 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_920,
     "app/formats": 6_018,
-    "tests": 45_028,
-    "lab": 8_115,
+    "tests": 44_963,
+    "lab": 8_018,
 }
 """Lines of Python by folder, at most."""
 FILES = 160

@@ -16,7 +16,7 @@ from app.cli.command import LEAST_WINDOW, fail, keep_quiet
 from app.settings import ConfigurationError
 from lab.replay.player import Player
 from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings
-from lab.replay.stage import MAY_REFUSE, chosen, settings_of, stage
+from lab.replay.stage import MAY_REFUSE, chosen, stage
 from lab.replay.tally import Tally, compared
 
 SHOWN = 20
@@ -56,7 +56,7 @@ def _played(recordings: Sequence[Recording], preset: str | None, window: int) ->
     """All of them on a stage of their own."""
     name = preset or AS_SET
     typer.echo(f"{name}: {sum(len(recording.requests) for recording in recordings):,} requests", err=True)
-    with stage(MODEL, window, compaction=settings_of(preset)) as set_up:
+    with stage(MODEL, window, compaction={"preset": preset} if preset else None) as set_up:
         player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
         return player.play(recordings, Tally(name, window, preset in MAY_REFUSE))
 

@@ -178,7 +178,6 @@ def split_pairs(messages: Iterable[SentMessage]) -> frozenset[str]:
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
 _WORK = re.compile(r"\[[^\n]*\]\n<work ([0-9a-f]{8})>\n(.*)\n</work \1>", re.DOTALL)
-_WORD = re.compile(r"\w+")
 _VALUE = re.compile(r"[\w-]+")
 _REPLACED = re.compile(r"\(before turn \d+: ")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)

@@ -89,8 +89,6 @@ class Verdict:
     """True where it does not extend the previous payload."""
     previous_bytes: int = 0
     kept_bytes: int = 0
-    places: Mapping[int, SentMessage] = field(default_factory=dict)
-    """Messages that stand in the payload, whole or shortened, by their place in the history."""
     verbatim: int = 0
     summarised: int = 0
     shortened: int = 0
@@ -214,7 +212,6 @@ class Judge:
             broke=seen.broke,
             previous_bytes=len(seen.previous or b""),
             kept_bytes=seen.kept,
-            places=walk.places,
             verbatim=len(set(walk.verbatim)),
             summarised=len(set(walk.summarised)),
             shortened=len(walk.reduced),

@@ -6,11 +6,13 @@ Nothing here knows `app/formats`: an oracle that shared code with what it judges
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, AnyStr, NamedTuple
 
 import msgspec
+
+from lab.simulator.replies import largest
 
 Message = dict[str, Any]
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
@@ -211,7 +213,7 @@ def is_shortened(piece: str, whole: str) -> bool:
         return False  # Most are decided by this, and the rest takes time.
     head = common_prefix(piece, whole)
     rest = piece[head:]
-    tail = _longest(min(len(rest), len(whole) - head), lambda length: whole[len(whole) - length :] in rest)
+    tail = largest(min(len(rest), len(whole) - head), lambda length: whole[len(whole) - length :] in rest)
     start = rest.rfind(whole[len(whole) - tail :])
     notice = f"{rest[:start]} {rest[start + tail :]}"
     sizes = (int(number.replace(",", "")) for number in _NUMBER.findall(notice))
@@ -248,16 +250,4 @@ def _are_fewer_arguments(piece: str, whole: str) -> bool:
 
 def common_prefix(one: AnyStr, other: AnyStr) -> int:
     """How many leading bytes two payloads share, or characters two texts."""
-    return _longest(min(len(one), len(other)), lambda length: one[:length] == other[:length])
-
-
-def _longest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest length up to `most` for which something holds, if it holds for all that are smaller."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if holds(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return largest(min(len(one), len(other)), lambda length: one[:length] == other[:length])

@@ -77,8 +77,3 @@ def chosen(names: str) -> tuple[str, ...]:
     for name in listed:  # Before the first replay begins: a table takes minutes.
         load(compaction={"preset": name})
     return listed
-
-
-def settings_of(preset: str | None) -> Mapping[str, Any]:
-    """Settings of the section `compaction` that choose a preset; none leave what the environment and the file say."""
-    return {"preset": preset} if preset else {}

@@ -174,7 +174,9 @@ class Connection:
             await asyncio.sleep(0.001)
         self.ended = self.severed = True
         if how == "reset":
-            _reset(transport)
+            # With a linger time of 0 the kernel sends RST instead of FIN.
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            transport.abort()
         else:
             transport.close()
 
@@ -182,9 +184,3 @@ class Connection:
     def _transport(self) -> asyncio.Transport:
         transport: asyncio.Transport = self._scope["extensions"][EXTENSION]["transport"]
         return transport
-
-
-def _reset(transport: asyncio.Transport) -> None:
-    # With a linger time of 0 the kernel sends RST instead of FIN.
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    transport.abort()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,14 +65,19 @@ def cut_to_tokens(text: str, max_tokens: int, count: Count) -> str:
     if count(text) <= max_tokens:
         return text
     ends = [0, *(match.start() for match in _WORD_END.finditer(text))]
-    low, high = 0, len(ends) - 1
+    return text[: ends[largest(len(ends) - 1, lambda words: count(text[: ends[words]]) <= max_tokens)]]
+
+
+def largest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to `most` for which something holds, if it holds for all that are smaller."""
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if count(text[: ends[middle]]) <= max_tokens:
+        if holds(middle):
             low = middle
         else:
             high = middle - 1
-    return text[: ends[low]]
+    return low
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -172,14 +177,8 @@ def _notes(text: str) -> list[_Note]:
 
 def _widest(notes: Sequence[_Note], allowed: int) -> int:
     """Largest number of words that each sentence may keep for all notes to fit."""
-    low, high = 0, max((len(note.sentence) for note in notes), default=0)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(len(note.at(middle)) for note in notes) <= allowed:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    longest = max((len(note.sentence) for note in notes), default=0)
+    return largest(longest, lambda width: sum(len(note.at(width)) for note in notes) <= allowed)
 
 
 def _is_identifier(token: str) -> bool:

@@ -40,17 +40,9 @@ SUMMARY_WORDS = 400
 """Words of a summary at most, and at most one for every two tokens that the caller allows."""
 CALL_HEADER = b"x-context-call"
 DEFAULT_MODELS = (
-    Model("gpt-4o"),
-    Model("gpt-4o-mini"),
-    Model("gpt-4.1"),
-    Model("gpt-4.1-mini"),
+    *map(Model, ("gpt-4o", "gpt-4o-mini", "gpt-4.1", "gpt-4.1-mini", "gpt-5.4")),
     Model("o4-mini", unsupported=frozenset({"max_tokens"})),
-    Model("gpt-5.4"),
-    Model("claude-haiku-4-5"),
-    Model("claude-opus-4-8"),
-    Model("claude-sonnet-5"),
-    Model("gemini-2.5-flash"),
-    Model("gemini-3.6-flash"),
+    *map(Model, ("claude-haiku-4-5", "claude-opus-4-8", "claude-sonnet-5", "gemini-2.5-flash", "gemini-3.6-flash")),
 )
 """Listed with the simulator's window. What is not listed has the window that Steno's own table knows."""
 
@@ -85,9 +77,8 @@ class Simulator(Rules):
         """Function that changes a summary before it is sent."""
         self.lenient_text = lenient_text
         """Read a surrogate without its pair as U+FFFD, and log the body so; others take such a body for no JSON."""
-        self.chat_default = Fault()
-        """How chats are answered that the script does not mention; likewise summaries."""
         self.summary_default = Fault()
+        """How summaries are answered that the script does not mention."""
         self.script = Script()
         self.count: Count = count or Tokenizer(tables).counter("o200k_base")
         kinds = (ChatCompletions, Messages, Responses, Gemini)
@@ -184,7 +175,7 @@ class Simulator(Rules):
                 request = written.read(
                     record, self, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
                 )
-            fault = self.script.take(record) or self._default_fault(record.kind)
+            fault = self.script.take(record) or (self.summary_default if record.kind == "summary" else fault)
         except Refused as refused:
             self._log.update(record.sequence, refusal=refused.message)
             content = written.error_content(record, refused.body, refused.status)
@@ -227,9 +218,6 @@ class Simulator(Rules):
                 return content
         offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
         return list_models(record, offered, self.window)
-
-    def _default_fault(self, kind: Kind) -> Fault:
-        return {"chat": self.chat_default, "summary": self.summary_default, "other": Fault()}[kind]
 
     def _kind(self, scope: Scope) -> Kind:
         if not any(each.is_posted(scope["path"]) for each in self._formats):

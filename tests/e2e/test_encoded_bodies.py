@@ -39,10 +39,6 @@ def encoding(named: str) -> bytes:
     return b"content-encoding: " + named.encode()
 
 
-def calls(scripted: ScriptedProvider) -> list[Any]:
-    return [request for request in scripted.requests if not request.all(b"x-context-call")]
-
-
 @each_way
 def test_an_encoded_body_that_fits_goes_on_as_it_came(
     before_scripted: StartSteno, scripted: ScriptedProvider, named: str, encode: Callable[[bytes], bytes]
@@ -63,7 +59,7 @@ def test_an_encoded_body_that_is_compacted_goes_on_plain(
     body = json.dumps(FORMATS[target]).encode()
     answered = post(url, gzip.compress(body), encoding("gzip"), target=target)
     assert (answered.status, answered.header("x-context-status")) == (200, "trimmed")
-    [sent] = calls(scripted)
+    [sent] = scripted.requests
     assert sent.all(b"content-encoding") == []
     assert sent.all(b"content-length") == [b"%d" % len(sent.body)]
     assert json.loads(sent.body)["model"] == FORMATS[target]["model"]

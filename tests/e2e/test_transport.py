@@ -116,19 +116,12 @@ def test_what_comes_while_nobody_asks_is_nobodys_answer(scripted: ScriptedProvid
     assert scripted.connections == 2
 
 
-def test_an_idle_connection_that_the_provider_closes_is_forgotten(scripted: ScriptedProvider, tell: Tell) -> None:
-    scripted.then(answer(), 0.05, "close")
-
-    async def story(upstream: Upstream) -> None:
-        await body_of(await post(upstream))
-        assert upstream._pool._idle
-        await soon(lambda: not upstream._pool._all)
-
-    tell(scripted.url, story)
-
-
-def test_an_idle_connection_expires(scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.05)
+@pytest.mark.parametrize(("steps", "seconds"), [((answer(), 0.05, "close"), 60.0), ((answer(),), 0.05)])
+def test_an_idle_connection_that_the_provider_closes_or_that_expires_is_forgotten(
+    scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch, steps: Any, seconds: float
+) -> None:
+    scripted.then(*steps)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", seconds)
 
     async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
@@ -535,11 +528,13 @@ def test_tls_names_the_host_and_speaks_http_1(
     assert seen[:2] == ["localhost" if host == "localhost" else None, "http/1.1"]
 
 
-def test_an_authority_that_is_not_the_systems_is_not_trusted_whatever_the_environment_says(
+def test_neither_another_authority_than_the_systems_nor_a_certificate_for_another_host_is_trusted(
     tell: Tell, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever the environment says."""
     upstreams.trust.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "c"))
+    context = ssl.create_default_context(cafile=str(authority / "c"))
     seen: list[Any] = []
 
     async def story(upstream: Upstream) -> None:
@@ -548,18 +543,6 @@ def test_an_authority_that_is_not_the_systems_is_not_trusted_whatever_the_enviro
 
     with over_tls(authority, seen) as port:
         tell(f"https://localhost:{port}", story)
-    assert issubclass(seen[-1], ssl.SSLError)
-
-
-def test_a_certificate_for_another_host_is_not_trusted(
-    tell: Tell, authority: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context = ssl.create_default_context(cafile=str(authority / "c"))
-    monkeypatch.setattr(upstreams, "trust", lambda: context)
-
-    async def story(upstream: Upstream) -> None:
-        with pytest.raises(UpstreamUnreachable):
-            await post(upstream)
-
-    with over_tls(authority, []) as port:
+        assert issubclass(seen[-1], ssl.SSLError)
+        monkeypatch.setattr(upstreams, "trust", lambda: context)
         tell(f"https://127.0.0.2:{port}", story)

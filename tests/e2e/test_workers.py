@@ -144,10 +144,6 @@ def have_started(serving: Serving) -> int:
     return sum(line["event"] == "Application startup complete." for line in serving.log)
 
 
-def is_gone(process: int) -> bool:
-    return not Path(f"/proc/{process}").exists()
-
-
 # Start
 
 
@@ -239,7 +235,7 @@ def test_a_second_interrupt_waits_for_nothing(serve: Serve, talkers: ExitStack, 
     until(lambda: refuses(serving))
     assert serving.process.poll() is None, "it waits for what may still end"
     for process in group:
-        if not is_gone(process):
+        if Path(f"/proc/{process}").exists():
             os.kill(process, signal.SIGINT)
     assert serving.wait() == 0
 

@@ -78,7 +78,7 @@ def cases_in(path: Path) -> dict[str, Spec]:
 
 
 REQUEST_KEYS = frozenset({
-    "history", "grow", "agent_grows", "tools", "functions", "model", "members", "without", "headers", "path", "method",
+    "history", "grow", "tools", "functions", "model", "members", "without", "headers", "path", "method",
     "get", "post", "put", "patch", "delete", "json", "body", "raw", "key", "answers", "summaries", "expect", "last",
     "save", "until", "settled", "repeat",
 })  # fmt: skip

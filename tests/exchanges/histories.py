@@ -189,7 +189,8 @@ def _conversation(history: Mapping[str, Any]) -> list[Json]:
 def _entry(entry: Mapping[str, Any]) -> list[Json]:
     options = dict(entry)
     if "turns" in entry:
-        return _turns(options.pop("turns"), **options)
+        number, of, first = options.pop("turns"), options.pop("of", "plain"), options.pop("first", 1)
+        return [message for turn in range(first, first + number) for message in TURNS[of](turn, **options)]
     if "agent" in entry:
         # One long turn: so many calls, each with its result.
         number = options.pop("agent")
@@ -213,10 +214,6 @@ def _entry(entry: Mapping[str, Any]) -> list[Json]:
     return [message] * int(entry.get("times", 1))
 
 
-def _turns(number: int, of: str = "plain", first: int = 1, **options: Any) -> list[Json]:
-    return [message for turn in range(first, first + number) for message in TURNS[of](turn, **options)]
-
-
 def text_of(value: Any) -> Any:
     """Text of `{text: ..., words: 300}`, a beginning and so many words of filler, or of `{text: ..., characters: 300}`,
     so many characters in all; anything else is the content."""
@@ -224,8 +221,7 @@ def text_of(value: Any) -> Any:
         characters = int(value["characters"])
         return filled(str(value.get("text", "")), characters)[:characters]
     if isinstance(value, Mapping) and "words" in value:
-        filler = {"plain": FILLER, "abroad": ABROAD}[value.get("filler", "plain")]
-        return filled(str(value.get("text", "")), int(value["words"]), filler)
+        return filled(str(value.get("text", "")), int(value["words"]))
     return value
 
 

@@ -57,15 +57,10 @@ def _are_numbers(*values: Any) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _has(seen: Any, wanted: Any) -> bool:
-    """Each of the texts stands in the value: in the value itself, in a text inside, or in its JSON."""
-    texts = [wanted] if not isinstance(wanted, list) else wanted
-    return all(_holds(seen, text if isinstance(text, str) else json.dumps(text)) for text in texts)
-
-
-def _lacks(seen: Any, wanted: Any) -> bool:
-    texts = [wanted] if not isinstance(wanted, list) else wanted
-    return not any(_holds(seen, text if isinstance(text, str) else json.dumps(text)) for text in texts)
+def _held(seen: Any, wanted: Any) -> Iterator[bool]:
+    """Whether each of the texts stands in the value: in the value itself, in a text inside, or in its JSON."""
+    for text in wanted if isinstance(wanted, list) else [wanted]:
+        yield _holds(seen, text if isinstance(text, str) else json.dumps(text))
 
 
 def _holds(seen: Any, text: str) -> bool:
@@ -89,11 +84,10 @@ OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "at_least": _number(lambda seen, wanted: seen >= wanted),
     "more_than": _number(lambda seen, wanted: seen > wanted),
     "less_than": _number(lambda seen, wanted: seen < wanted),
-    "is": lambda seen, wanted: bool(seen == wanted),
     "is_not": lambda seen, wanted: bool(seen != wanted),
     "one_of": lambda seen, wanted: seen in wanted,
-    "has": _has,
-    "lacks": _lacks,
+    "has": lambda seen, wanted: all(_held(seen, wanted)),
+    "lacks": lambda seen, wanted: not any(_held(seen, wanted)),
     "starts": lambda seen, wanted: isinstance(seen, str) and seen.startswith(wanted),
     "ends": lambda seen, wanted: isinstance(seen, str) and seen.endswith(wanted),
     "matches": lambda seen, wanted: isinstance(seen, str) and re.search(wanted, seen) is not None,

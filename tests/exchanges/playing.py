@@ -93,10 +93,6 @@ class Exchange:
     """What expectations are about."""
 
     @property
-    def sent_body(self) -> bytes:
-        return self.sent.partition(b"\r\n\r\n")[2]
-
-    @property
     def attempts(self) -> list[Call]:
         return [call for call in self.calls if not call.is_summary]
 
@@ -377,8 +373,8 @@ def _seen(exchange: Exchange) -> Json:
         sent = payload.elements
         same = {
             "unchanged": sent == exchange.elements,
-            "same_last": _is_last_whole(exchange, sent),
-            "same_bytes": payload.received.body == exchange.sent_body,
+            "same_last": not sent or not exchange.elements or sent[-1] == exchange.elements[-1],
+            "same_bytes": payload.received.body == exchange.sent.partition(b"\r\n\r\n")[2],
         }
         seen["payload"] = {**payload.facts, **same, **_prefix(exchange, sent)}
         seen["same_answer"] = is_same_answer(answer, payload, exchange.body)
@@ -392,10 +388,6 @@ def _metrics_in(text: str) -> dict[str, float]:
     """Values of a page of metrics by their names, with labels."""
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}
-
-
-def _is_last_whole(exchange: Exchange, sent: list[bytes]) -> bool:
-    return not sent or not exchange.elements or sent[-1] == exchange.elements[-1]
 
 
 def _prefix(exchange: Exchange, sent: list[bytes]) -> Json:

@@ -172,7 +172,8 @@ def written(seed: int) -> list[list[Json]]:
 def requests_of_items(seed: int) -> Iterator[Asked]:
     """What a client sends: the history up to each question, and up to where everything that was called is answered."""
     items = list(chain(*_said(written(seed), seed)))
-    ends = (end for end in range(1, len(items) + 1) if _is_asking(items[end - 1]))
+    is_asking = [item.get("role") == "user" or str(item.get("type")).endswith("_output") for item in items]
+    ends = (end for end in range(1, len(items) + 1) if is_asking[end - 1])
     legal = [items[:end] for end in ends if not refused_by(check, {"model": "gpt-x", "input": items[:end]})]
     for sent in legal[-MOST_REQUESTS:]:
         questions = [text for item in sent if item.get("role") == "user" for text in _texts(item)]
@@ -188,10 +189,6 @@ def _texts(item: Json) -> list[str]:
 def _marks(item: Json) -> tuple[tuple[str, str], ...]:
     """A message is known again by the word of which it is made."""
     return ((_texts(item)[0].split(" ", 1)[0], ""),) if item.get("role") in ("user", "assistant") else ()
-
-
-def _is_asking(item: Json) -> bool:
-    return item.get("role") == "user" or str(item.get("type")).endswith("_output")
 
 
 def _said(turns: Iterable[Iterable[Json]], seed: int) -> list[list[Json]]:

@@ -75,9 +75,6 @@ class Stage:
     url: str
     providers: Sequence[Simulator]
 
-    def provider_of(self, traits: Traits) -> Simulator:
-        return self.providers[traits.alternating]
-
 
 @contextmanager
 def stage() -> Iterator[Stage]:
@@ -117,7 +114,7 @@ def play(on: Stage, seed: int, number: int, told: Told) -> None:
     """One talk to its end, or to the first request that is not answered."""
     talk = talk_of(seed, number)
     traits = talk.traits
-    provider = on.provider_of(traits)
+    provider = on.providers[traits.alternating]
     provider.clear_log()
     key = f"sk-{seed}-{number}"
     told.talks += 1
@@ -167,8 +164,8 @@ class _Player:
             records = [record for record in self.provider.log if record.sequence > before]
             self.judge.learn([record for record in self.provider.log if record.kind == "summary"])
             chats = [record for record in records if record.kind == "chat"]
-            over = bool(failure) and traits.may_overflow and _is_overflow(chats)
-            if over:
+            refused = chats[-1].refusal if chats else None
+            if failure and traits.may_overflow and OVER_THE_WINDOW.search(refused or ""):
                 return  # This preset leaves to the provider what does not fit.
             yield from self.judge.judge(self.number, asked, self._wire.member, records)
             if failure:
@@ -220,7 +217,3 @@ class _Player:
                 }
             time.sleep(0.02)
         return {}
-
-
-def _is_overflow(chats: Sequence[Record]) -> bool:
-    return bool(chats) and OVER_THE_WINDOW.search(chats[-1].refusal or "") is not None

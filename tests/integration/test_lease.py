@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sqlalchemy import update
-
 from app.store import Claim, Lease, Store
-from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, Replicas, chain, span, take
-
-
-async def expire(store: Store) -> None:
-    """Let every lease run out, as fifteen silent seconds would."""
-    async with store.database.writing() as connection:
-        await connection.execute(update(leases).values(expires_at=1))
 
 
 async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(replicas: Replicas) -> None:

@@ -13,7 +13,7 @@ from app.compaction.budget import Shares
 from app.settings.presets import PRESET_NAMES
 from lab.replay.player import Player
 from lab.replay.recordings import Recording, chain, read_recordings
-from lab.replay.stage import MAY_REFUSE, settings_of, stage
+from lab.replay.stage import MAY_REFUSE, stage
 from lab.replay.tally import Tally
 from tests.e2e import commands, running
 from tests.e2e.commands import ROOT
@@ -42,11 +42,10 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def replayed(recordings: list[Recording], window: int, chosen: str | Mapping[str, Any] | None = None) -> Tally:
     """`chosen` is a preset, or settings of compaction."""
-    preset = chosen if isinstance(chosen, str) else None
-    settings = settings_of(preset) if isinstance(chosen, str | None) else chosen
+    settings, may_refuse = ({"preset": chosen}, chosen in MAY_REFUSE) if isinstance(chosen, str) else (chosen, False)
     with stage(MODEL, window, compaction=settings) as set_up:
         player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
-        return player.play(recordings, Tally("test", window, preset in MAY_REFUSE))
+        return player.play(recordings, Tally("test", window, may_refuse))
 
 
 def agents(folder: Path, number: int, length: int) -> list[Recording]:

@@ -21,13 +21,14 @@ def python_environment(folder: Path, name: str) -> Path:
     """A virtual environment with what `peers/NAME.txt` lists, made if need be."""
     requirements = PEERS / f"{name}.txt"
     target = folder / name
-    if _is_current(target, requirements):
+    stamp, wanted = target / ".made-from", hashlib.sha256(requirements.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
         return target
     print(f"installing {name}", flush=True)
     _run([sys.executable, "-m", "venv", "--clear", str(target)], folder)
     pip = [str(target / "bin" / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
     _run([*pip, "--no-deps", "--requirement", str(requirements)], folder)
-    _stamp(target, requirements)
+    stamp.write_text(wanted)
     return target
 
 
@@ -49,20 +50,7 @@ def _run(command: list[str], folder: Path) -> None:
         raise Missing(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-300:]}")
 
 
-def _is_current(target: Path, wanted: Path) -> bool:
-    stamp = target / ".made-from"
-    return stamp.exists() and stamp.read_text() == _checksum(wanted)
-
-
-def _stamp(target: Path, wanted: Path) -> None:
-    (target / ".made-from").write_text(_checksum(wanted))
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-# The upstream and the load client, compiled: with the system's compiler, or with one from the package registry
+# The upstream and the load client, compiled
 
 SOURCES = Path(__file__).parent / "native"
 PROGRAMS = ("upstream", "load")
@@ -74,21 +62,15 @@ def compiled(folder: Path) -> Path:
     target = folder / f"native-{hashlib.sha256(text).hexdigest()[:12]}"
     if all((target / name).exists() for name in PROGRAMS):
         return target
+    if shutil.which("cc") is None:
+        raise Missing("there is no C compiler (cc)")
     target.mkdir(parents=True, exist_ok=True)
-    command = a_compiler(folder)
     for name in PROGRAMS:
         # Renamed when it is whole: another run may compile beside this one.
         partial = target / f"{name}.{os.getpid()}"
-        arguments = [*command, "-O2", "-o", str(partial), str(SOURCES / f"{name}.c")]
+        arguments = ["cc", "-O2", "-o", str(partial), str(SOURCES / f"{name}.c")]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)  # noqa: S603 - a compiler
         if done.returncode:
             raise Missing(f"{name}.c does not compile: {done.stderr.strip()[-300:]}")
         partial.replace(target / name)
     return target
-
-
-def a_compiler(folder: Path) -> list[str]:
-    """`cc` where there is one, else Zig's, which comes as a Python package."""
-    if shutil.which("cc"):
-        return ["cc"]
-    return [str(python_environment(folder, "compiler") / "bin" / "python"), "-m", "ziglang", "cc"]

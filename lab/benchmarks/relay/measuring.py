@@ -34,7 +34,6 @@ class Contestant:
     name: str
     port: int
     version: str = ""
-    headers: Sequence[str] = ()
     process: Running | None = None
     memory_at_start: int = 0
 
@@ -64,7 +63,6 @@ class Bench:
     def load(self, contestant: Contestant, arguments: Sequence[str], watched: bool = False) -> Run:
         """Runs the load client; `watched`: the most memory that the subject takes meanwhile is noted."""
         command = [str(self.programs / "load"), "--port", str(contestant.port), *arguments]
-        command += [part for header in contestant.headers for part in ("--header", header)]
         memory_before, before = contestant.memory(), contestant.used()
         with on_core(self.cores.load):
             load = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603
@@ -111,7 +109,7 @@ def bench(folder: Path, subjects: Mapping[str, Subject], scale: Scale, say: Call
                 made.missing[name] = str(missing)
                 say(f"{name} is left out: {missing}")
                 continue
-            made.contestants.append(Contestant(name, place.port, command.version, command.headers, process))
+            made.contestants.append(Contestant(name, place.port, command.version, process))
         time.sleep(scale.settle_seconds)
         made.contestants = [replace(each, memory_at_start=each.memory()) for each in made.contestants]
         yield made

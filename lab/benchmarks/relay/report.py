@@ -14,8 +14,6 @@ from lab.benchmarks.relay.measuring import Run
 from lab.benchmarks.relay.scenarios import HOLD, MEMORY
 from lab.benchmarks.relay.subjects import DIRECT, TITLES
 
-ORDER = ("steno", "nginx", "plain", "context-guardian", "headroom", "litellm")
-
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -34,16 +32,12 @@ def _rate(key: str) -> Callable[[Run], float]:
     return lambda run: float(run[key] / run["seconds"])
 
 
-def _p(times: str, rank: str) -> Callable[[Run], float]:
-    return lambda run: float(run[times][rank])
-
-
 def _processor(key: str) -> Callable[[Run], float]:
     return lambda run: float(run["processor_us"] / run[key])
 
 
 def added(title: str, scenario: str, times: str = "latency", rank: str = "p50") -> Measure:
-    return Measure(title, scenario, _p(times, rank), added=True)
+    return Measure(title, scenario, lambda run: float(run[times][rank]), added=True)
 
 
 MEASURES = (
@@ -112,12 +106,6 @@ def table(found: Figures, base: str, subjects: Sequence[str]) -> list[str]:
     return lines
 
 
-def columns(results: Mapping[str, Any]) -> list[str]:
-    """Return the subjects that were measured, unusual ones first."""
-    there = [name for name in results["subjects"] if name != DIRECT]
-    return sorted(there, key=lambda name: ORDER.index(name) if name in ORDER else -1)
-
-
 def noise(results: Mapping[str, Any]) -> float:
     """Share of the time in which the subjects were ready to run and others had their core: median over the runs."""
     shares = [run["waiting_us"] / (1e6 * run["seconds"]) for run in results["runs"] if run.get("seconds")]
@@ -125,7 +113,7 @@ def noise(results: Mapping[str, Any]) -> float:
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    found, subjects = figures(results), columns(results)
+    found, subjects = figures(results), [name for name in results["subjects"] if name != DIRECT]
     machine = results["machine"]
     versions = (f"{TITLES.get(name, name)} {results['subjects'][name]['version']}" for name in subjects)
     asked = sum(run["asked"] for run in results["runs"])

@@ -37,13 +37,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Command that starts a subject, and the address to ask."""
+    """Command that starts a subject."""
 
     arguments: Sequence[str]
     version: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    headers: Sequence[str] = ()
-    """Headers of each request."""
     start_seconds: float = 60.0
 
 
@@ -185,12 +183,12 @@ def context_guardian(place: Place) -> Command:
 
 
 SUBJECTS: Mapping[str, Subject] = {
-    "nginx": nginx,
     "steno": steno,
-    "litellm": litellm,
+    "nginx": nginx,
     "plain": plain,
-    "headroom": headroom,
     "context-guardian": context_guardian,
+    "headroom": headroom,
+    "litellm": litellm,
 }
 DIRECT = "direct"
 """No relay at all: always measured, and what "added" is added to."""

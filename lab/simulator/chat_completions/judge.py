@@ -205,7 +205,7 @@ def _check_spoken(path: str, message: Json) -> None:
 
 def _check_called(path: str, called: Any, argument: str) -> None:
     check_object(path, called)
-    _check_function_name(f"{path}.name", called.get("name"))
+    _check_name(f"{path}.name", called.get("name"), _NAME)
     check_string(f"{path}.{argument}", called.get(argument))
 
 
@@ -270,10 +270,6 @@ def _check_name(path: str, name: Any, pattern: re.Pattern[str]) -> None:
         raise wrong_pattern(path, f"^{pattern.pattern}$")
     if len(name) > LONGEST_NAME:
         raise too_long(path, LONGEST_NAME, len(name))
-
-
-def _check_function_name(path: str, name: Any) -> None:
-    _check_name(path, name, _NAME)
 
 
 def _check_length(path: str, text: str) -> None:

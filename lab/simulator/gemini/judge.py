@@ -285,9 +285,6 @@ def read_contents(contents: Sequence[Json], model: str) -> Iterator[list[Any]]:
         for part in content["parts"]:
             if index > start and is_signing(model):
                 held.append(thought_in(part.get("thoughtSignature")) or "")
-            held.append({"type": "image"} if {"inlineData", "fileData"} & set(part) else _without(part))
+            read = {name: value for name, value in part.items() if name not in BESIDE_DATA}
+            held.append({"type": "image"} if {"inlineData", "fileData"} & set(part) else read)
         yield held
-
-
-def _without(part: Json) -> Json:
-    return {name: value for name, value in part.items() if name not in BESIDE_DATA}

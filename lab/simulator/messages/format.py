@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -53,7 +53,8 @@ class Messages(Format):
         request = record.payload
         if not isinstance(request, dict):
             raise unreadable()
-        check(request, betas_of(record), ("max_tokens",) if record.path == self.path else (), rules.strict_roles)
+        betas = [beta.strip() for beta in (record.header("anthropic-beta") or "").split(",")]
+        check(request, betas, ("max_tokens",) if record.path == self.path else (), rules.strict_roles)
         return request, _model_of(request["model"], rules)
 
     def parts(self, request: Json) -> Sequence[Any]:
@@ -140,10 +141,6 @@ class Messages(Format):
             "anthropic-ratelimit-requests-limit": "10000",
             "anthropic-ratelimit-requests-remaining": "0" if status == 429 else "9999",
         }
-
-
-def betas_of(record: Record) -> Collection[str]:
-    return [beta.strip() for beta in (record.header("anthropic-beta") or "").split(",")]
 
 
 def _marks_of(block: Json) -> Iterator[Any]:
