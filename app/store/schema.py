@@ -74,8 +74,8 @@ def refuse_unknown(revision: str | None) -> None:
     if revision is not None and revision not in REVISIONS:
         raise DatabaseUnusable(
             f"The database is at revision {revision}; this release of Steno migrates from {REVISIONS[0]} on, and knows "
-            f"none after {NEWEST}. Run `steno migrate` of release 0.1 at commit 21db7e6e before that of this release, "
-            "or start the release that migrated the database, or a newer one."
+            f"none after {NEWEST}. If it is older, run `steno migrate` of release 0.1 at commit 21db7e6e first. If it "
+            "is newer, start the release that migrated it, or a later one."
         )
 
 
