@@ -45,6 +45,7 @@ from app.formats.raw_json import (
 )
 from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, without, written_alike
 from app.formats.rendering import (
+    MESSAGE_PARTS,
     Breakpoints,
     Parts,
     Place,
@@ -228,15 +229,12 @@ def _found(item: Json) -> Iterator[str]:
             yield from (text for key in keys if isinstance(text := each.get(key), str))
 
 
-HOLDING_PARTS = ("content", "output")
-
-
 def is_media(part: Json) -> bool:
     return not _text_keys(part)
 
 
 def _media(item: Json) -> Iterator[Media]:
-    for member in HOLDING_PARTS:
+    for member in MESSAGE_PARTS:
         held = item.get(member)
         is_alone = isinstance(held, dict)
         for part in objects_in([held] if is_alone else held):
