@@ -133,7 +133,7 @@ def test_a_cookie_of_the_inspector_spends_nothing_without_the_name(steno: StartS
         compact = "/ui/conversations/one/compact"
         answer = browser.post(compact, data={"form_token": token, "focus": "names"})
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in")
-        assert browser.post("/ui/sign-in", data={"key": CALLERS}).status_code == 400
+        assert browser.post("/ui/sign-in", data={"key": CALLERS}).status_code == 401
         assert len(simulator.log) == made
         answer = browser.post(compact, data={"form_token": token, "focus": "names"}, headers={HEADER: "alice"})
         assert "summaries" in answer.headers.get("location", answer.text)
