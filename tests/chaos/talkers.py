@@ -141,7 +141,7 @@ class Talkers:
 
     async def _first_answer(self, client: httpx2.AsyncClient, name: str, history: tuple[bytes, ...]) -> None:
         """Others may still be on their way when the conversation goes on: their histories are old by then."""
-        while True:
+        while not self._stopped:
             up = [replica for replica in self.replicas if replica.up]
             chosen = self.random.sample(up, min(len(up), self.random.choice(AT_ONCE)))
             waiting = {asyncio.create_task(self._ask(client, replica, name, history)) for replica in chosen}
