@@ -12,7 +12,8 @@ summary, they refuse the thinking. So:
 1. A changed view omits the thinking of finished turns. Every provider accepts that.
 2. The current turn keeps its thinking, because providers demand it while thinking is on.
 3. If the provider refuses thinking of the current turn, later requests omit the turn's thinking up to the refused
-   request (`ChatRequest.thinking_from`). Later thinking is sent, because it was signed with the new prefix.
+   request (`ChatRequest.thinking_from`). Later thinking is sent, because it was signed with the new prefix, unless the
+   view changes with each request.
 """
 
 from __future__ import annotations
@@ -459,6 +460,17 @@ def turn_digests(conversation: Conversation) -> list[bytes]:
     last = current_turn(conversation)
     earlier = [start for start in conversation.transcript.turn_starts if start < last][-LATEST_TURNS:]
     return [conversation.chain[start + 1] for start in (last, *reversed(earlier))]
+
+
+def changes_with_each_request(conversation: Conversation, view: View | None) -> bool:
+    """Return whether the turn's next request may send other texts than this view."""
+    turns = conversation.transcript.turn_starts
+    for part in view.parts if view is not None else ():
+        if isinstance(part, Altered) and part.by not in ("masked", "repaired"):  # Its text depends on later messages.
+            return True
+        if isinstance(part, Pruned) and part.by == "pruned" and part.stop not in turns:  # A whole turn stays omitted.
+            return True
+    return False
 
 
 def lacks_current_thinking(conversation: Conversation, view: View | None) -> bool:

@@ -12,7 +12,7 @@ from app.compaction.budget import MIN_LIMIT, CutAnswer, Overflow, overflow_of
 from app.compaction.decision import THINKING_OFF, Decision, account_of
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
-from app.compaction.view import turn_digests
+from app.compaction.view import changes_with_each_request, turn_digests
 from app.formats.answers import AnswerEditor
 from app.formats.refusals import echoed_in
 from app.formats.usage import Usage
@@ -36,9 +36,12 @@ def learn_status(attempt: Attempt, status: int) -> None:
     request = attempt.request
     if status == HTTPStatus.OK:
         request.provider.windows.add_answered(request.tenant)
-        if THINKING_OFF in attempt.decision.actions:
+        conversation, decision = request.conversation, attempt.decision
+        if request.thinking_from and changes_with_each_request(conversation, decision.view):
+            learn_refused_thinking(request, len(conversation.transcript) + 1)  # Also without this answer's thinking.
+        elif THINKING_OFF in decision.actions:
             # This answer has no thinking, but the provider would demand thinking in the turn's next request.
-            learn_refused_thinking(request, len(request.conversation.transcript))
+            learn_refused_thinking(request, len(conversation.transcript))
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:

@@ -23,7 +23,7 @@ from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
-from app.compaction.view import Pruned, View
+from app.compaction.view import Altered, Pruned, Verbatim, View, changes_with_each_request
 from app.conversation.reasons import Code, Reason, because
 from app.store import Lease, StoreUnavailable
 from app.tokens.usage import Price, Rates
@@ -387,3 +387,20 @@ async def test_a_call_for_what_was_erased_meanwhile_is_not_in_the_ledger() -> No
     calls.unrecorded[id(answer)] = answer, SummaryRequest("", "", 1), 0.1
     calls.reject(answer)
     assert (recorded, calls.unrecorded) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes"),
+    [
+        ((Verbatim(0, 8),), False),
+        # A stage cuts or leaves out something for one request alone.
+        ((Verbatim(0, 4), Altered(4, ("cut",), 1, "shortened"), Verbatim(5, 8)), True),
+        ((Pruned(0, 1), Verbatim(1, 8)), True),
+        # A mask stays where it is, and whole turns are left out until another one begins.
+        ((Verbatim(0, 4), Altered(4, ("cut",), 1, "masked"), Verbatim(5, 8)), False),
+        ((Pruned(0, 2), Verbatim(2, 8)), False),
+    ],
+)
+def test_a_view_changes_with_each_request_where_a_stage_cut_it_for_one(parts: Any, changes: bool) -> None:
+    said = map(message, ["user", "assistant", "user", *["assistant", "tool"] * 3], "abcdefgh")
+    assert changes_with_each_request(conversation(*said), View(parts, 0)) is changes
