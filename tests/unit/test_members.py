@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.conversation.identity import Identity
@@ -193,6 +193,7 @@ def test_whatever_holds_halves_is_read_with_replacements_and_stays_as_long(value
 @given(st.dictionaries(TEXTS, VALUES_WITH_HALVES, min_size=1))
 def test_members_and_elements_keep_their_own_bytes(held: dict[str, Any]) -> None:
     held = json.loads(json.dumps(held))
+    assume(len(whole(held)) == len(held))  # Keys with the same replacement would repeat.
     written = json.dumps(held, indent=1).encode()
     source = RawObject(written)
     members = source.members.values()
