@@ -14,23 +14,23 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_280,
+    "app": 37_260,
     "app/cli": 1_467,
-    "app/compaction": 9_008,
+    "app/compaction": 9_000,
     "app/conversation": 1_941,
     "app/http": 2_600,
     "app/inspector": 1_800,
     "app/providers": 1_467,
     "app/proxy": 2_736,
     "app/api": 1_900,
-    "app/runtime": 475,
+    "app/runtime": 455,
     "app/settings": 1_392,
-    "app/store": 3_520,
+    "app/store": 3_500,
     "app/telemetry": 475,
-    "app/tokens": 1_920,
-    "app/formats": 6_018,
+    "app/tokens": 1_900,
+    "app/formats": 6_000,
     "tests": 44_963,
-    "lab": 8_018,
+    "lab": 8_000,
 }
 """Lines of Python by folder, at most."""
 FILES = 160
