@@ -122,7 +122,7 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
         assert "my-first" in listed
         assert "Question 1: what about order ORD-0001?" in listed
         assert "summarized" in listed
-        assert "signs in with that key" in listed
+        assert "Sign in with a key" in listed
         asked = command.replace("http://127.0.0.1:8080", url)
         shown = subprocess.run(["/bin/sh", "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603
         told = [re.findall(r"Question (\d+):", chunk["text"]) for chunk in json.loads(shown.stdout)["data"]]
