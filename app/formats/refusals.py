@@ -60,7 +60,7 @@ _NUMBERS = {name: tuple(map(re.compile, patterns)) for name, patterns in _WORDIN
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
 _BUCKET = re.compile(r"limit:? ([0-9]{1,9})\b.{0,60}?requested:? ([0-9]{1,9})\b")
 _PER_TIME = re.compile(r"\btp[mhd]\b|tokens? per|per.(?:minute|hour|day)\b")
-_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(bytes?\b|[km]i?b\b)")
+_BYTES = re.compile(r"(?<![0-9.])([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(bytes?\b|[km]i?b\b)")
 _UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
 DEEPEST, _DEEPEST_BODY = 4, 8

@@ -142,6 +142,7 @@ def test_a_busy_bucket_or_another_429_is_no_overflow(message: str) -> None:
         ({"error": "Payload too large: 3 MB > 2.5 MB"}, 2_500_000),
         ({"message": "request entity too large", "expected": 2_000_000, "limit": 102_400}, 102_400),
         ({"message": "Request exceeds the maximum size"}, None),
+        ({"message": f"Request exceeds the maximum size of {10**400} bytes"}, None),
         ("<html><head><title>413 Request Entity Too Large</title></head><body><hr>nginx/1.27.1</body></html>", None),
     ],
 )
