@@ -276,3 +276,8 @@ def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, t
     counters = [series for series in after if re.match(r"steno_\w+(_total|_count|_sum|_bucket)\b", series)]
     assert len(counters) > 50
     assert not [series for series in counters if after[series] < told[-1].get(series, 0)]
+
+
+def test_a_first_worker_that_cannot_start_ends_all_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "file" in refused(tmp_path, "--workers", "2", "--database-url", f"sqlite:///{tmp_path}/file/steno.db")
