@@ -82,7 +82,7 @@ test: dev-env ## all tests but the long suites; options: PYTEST_ARGS='-k lease' 
 release-check: dev-env ## all tests and every long suite, as before a release, and one table of what came of each; options: ONLY="faults chaos"
 	@$(VENV)/python scripts/release_check.py $(ONLY)
 
-properties: dev-env ## the property tests, forty times as long
+properties: dev-env ## the property tests, with twenty times as many examples
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/unit -k "properties or members or sse" --timeout 3600 $(PYTEST_ARGS)
 
 coverage: dev-env ## unit tests and golden exchanges, which together have to cover the pure modules to the last branch

@@ -131,19 +131,19 @@ def test_an_idle_connection_that_the_provider_closes_or_that_expires_is_forgotte
     tell(scripted.url, story)
 
 
-def test_each_request_has_a_connection_and_only_so_many_stay_idle_for_long(
+def test_each_request_has_a_connection_and_only_so_many_stay_idle(
     scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstreams, "MOST_IDLE", 2)
-    monkeypatch.setattr(upstreams, "SURPLUS_SECONDS", 0.2)
-    scripted.default = (0.1, answer())
-
     async def story(upstream: Upstream) -> None:
-        async def one() -> None:
-            await body_of(await post(upstream))
+        async def side_by_side(count: int) -> None:
+            exchanges = await asyncio.gather(*(post(upstream) for _ in range(count)))
+            await asyncio.gather(*(body_of(each) for each in exchanges))
 
-        await asyncio.gather(*(one() for _ in range(40)))
+        await side_by_side(40)
         assert len(upstream._pool._idle) == 40
+        monkeypatch.setattr(upstreams, "MOST_IDLE", 2)
+        monkeypatch.setattr(upstreams, "SURPLUS_SECONDS", 0.01)
+        await side_by_side(40)
         await soon(lambda: len(upstream._pool._idle) == 2)
 
     tell(scripted.url, story)

@@ -38,7 +38,7 @@ from tests.unit.worlds import World
 from tests.unit.worlds import asked as request_of
 
 IDENTITY = Identity(b"a secret for the properties")
-EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 150) // len(PRESET_NAMES)
+EXAMPLES = (20_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 150) // len(PRESET_NAMES)
 WINDOW = 2_000
 RECALLED = 0.25
 """Of the limit: in less of so small a window nothing would be recalled."""
