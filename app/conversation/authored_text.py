@@ -1,16 +1,16 @@
-"""Authored text: the words of a user message that the user wrote, without tool results, documents and client text.
+"""Authored text: the part of a user message that the user typed, without tool results, documents and client text.
 
     "<task>Fix it.</task>", "[read_file for 'a'] Result:", "Always push."   ->   "Fix it."
 
 1. The author of a tool result or document can write anything into it, such as the end of a fence or tag, or the tags
-   that clients put around their user's words. But the author cannot change the text before it. So an announcement
-   ("Observation:", a mail header) applies to the rest of the message with all its parts. A fence applies up to the last
-   fence of its part, and a tag up to the last tag of its name.
-2. Exception: Cline and Roo put words of the user in the place of a result. Steno counts these words.
+   that clients put around their user's words. But the author cannot change the text before it. So Steno excludes
+   everything after an announcement ("Observation:", a mail header), the text from the first to the last fence of a
+   part, and from the first to the last tag of a name.
+2. Exception: Cline and Roo sometimes write words of the user in place of a result. Steno includes these words.
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence.
-   If a list follows, the list is the user's own.
+   If a list follows, Steno takes the list for the user's words.
 4. Lines that are quoted or indented, log lines, stack frames and JSON members are not the user's.
-5. If most earlier user messages are results, words before a result count only between tags of the client (`<task>`).
+5. If most earlier user messages are results, Steno includes words before a result only between tags like `<task>`.
 
 Steno judges a message by itself and by earlier messages, so later messages do not change the judgement.
 
@@ -32,15 +32,15 @@ from app.conversation.messages import Kind, Message
 from app.conversation.tool_results import WORDINGS, ResultConfidence
 
 LONGEST_MESSAGE = 16_384
-"""Most characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
+"""Maximum characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
 LONGEST_OMISSION = 1 << 20
-"""Longest unread middle that is searched for an announcement, in characters. After a longer one, the end is dropped."""
+"""Maximum omitted characters that Steno searches for announcements. If more are omitted, Steno omits the end, too."""
 EDGE = 2_000
-"""Number of characters at each end of a message that show whether it is a result."""
+"""Number of characters at each end of a message in which Steno looks for signs of a tool result."""
 LONGEST_HEADING = 500
 
 GAP = "\0"
-"""Character in place of the unread middle of a message."""
+"""Character in place of the omitted middle of a message."""
 _HIDDEN = "\ue000"
 """Replacement for each character that is not authored; positions stay the same."""
 
@@ -50,7 +50,7 @@ Span = tuple[int, int]
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
 _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
-"""Tags around the user's words. Cline's `answer` has such words only after a question of the assistant."""
+"""Tags around user words in place of a result. `answer` (Cline) has user words only after the assistant's question."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
 
@@ -59,7 +59,7 @@ def _pattern(written: str) -> re.Pattern[str]:
 
 
 def _line(name: str) -> re.Pattern[str]:
-    """Return a pattern of lines that begin with one of `WORDINGS[name]`, perhaps after list signs or an emoji."""
+    """Return a pattern for lines that begin with one of `WORDINGS[name]`, possibly after list markers or an emoji."""
     return _pattern(rf"^[ \t]*+(?:[^\w\s]{{1,8}}[ \t]{{0,4}}){{0,3}}(?:{'|'.join(WORDINGS[name])})")
 
 
@@ -75,9 +75,9 @@ _OWN_PART = _pattern(
 )
 _RESULT_TAG = _pattern(rf"<(?:{'|'.join(WORDINGS['result_tags'])})(?:\s[^<>]{{0,1000}})?>")
 _ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
-"""Pattern of an element, without its content, that clients add as a separate part, such as their environment."""
+"""Pattern of an element that clients add as a separate part, after `_without_content` has emptied the element."""
 _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
-"""Pattern of a whole part in which Cline or Roo announces that the next part is a result."""
+"""Pattern of a part with which Cline or Roo announces that the next part is a tool result."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _FENCE = _pattern(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:`{3,}[^`\n]*|~{3,}[^\n]*)$")
 _FENCE_PAIR = _pattern(rf"{_FENCE.pattern}[\s\S]*?{_FENCE.pattern}")
@@ -89,7 +89,7 @@ _SHOWN = re.compile(f"[^{_HIDDEN}]+")
 
 
 class _Read:
-    """Joined texts of a message, without an unread middle. `parts`: the spans of texts that are not blank."""
+    """Joined texts of a message, without the middle of a long message. `parts`: spans of texts that are not blank."""
 
     def __init__(self, text: str, parts: Sequence[Span]) -> None:
         self.text, self.parts = text, parts
@@ -100,7 +100,7 @@ class _Read:
 def authored_text(
     messages: Sequence[Message], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the user messages from `start` up to `stop`: the index of each, and the pieces that the user wrote.
+    """Yield the index of each user message from `start` up to `stop`, and its pieces that the user wrote.
 
     Earlier messages show how the client writes results, and whether a message announced the following ones as results.
     """
@@ -126,7 +126,7 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     read = _read([queued_words(text) or text for text in texts if not _CONTINUED.match(text)])
     own = _blank(read.lines, _tagged(read))
     own = _blank(own, _fenced(read, own))
-    # Clients that quote a text mark each line up to a line feed; other line ends do not count.
+    # Clients that quote a text mark each of its lines. For them only a line feed ends a line.
     text = f"{read.text}\n"
     own = _blank(own, ((line.start(), text.index("\n", line.end())) for line in _QUOTED_LINE.finditer(own)))
     result = _first_result(read)
@@ -136,7 +136,7 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     for start, stop in ((start, min(stop, end)) for start, stop in read.parts if start < end):
         tagged, tags = (start, stop), [*_OWN_TAG.finditer(own, start, stop)]
         if len(tags) > 1 and tags[-1]["end"] and tags[0].start() in (start, own.rfind("\n", 0, tags[0].start()) + 1):
-            tagged = tags[0].end(), tags[-1].start()  # The text between the first and the last own tag.
+            tagged = tags[0].end(), tags[-1].start()  # The text between the user's first and last tag.
         if not (is_mixed and tagged == (start, stop)) and not _RECORD.fullmatch(read.lines, start, stop):
             shown = (found.span() for found in _SHOWN.finditer(own, *tagged) if found[0].strip())
             pieces += (read.text[slice(*span)] for span in shown)
@@ -146,13 +146,13 @@ def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
 
 
 def is_result(texts: Sequence[str]) -> bool:
-    """Return whether a user message begins like a tool result, or ends as only tool results do."""
+    """Return whether a user message begins or ends like a tool result."""
     beginning, end = _edges(texts)
     return bool(_RESULT_TAG.match(beginning) or _RESULT.match(beginning) or _RESULT_END.search(end))
 
 
 def result_confidence(texts: Sequence[str]) -> ResultConfidence:
-    """Return the confidence that a user message is a result: low in doubt, so that no words of the user are omitted."""
+    """Return the confidence that a user message is a tool result. It is low in doubt, to keep all words of the user."""
     said = without_context(texts)
     if not is_result(said):
         return ResultConfidence.NONE
@@ -183,7 +183,7 @@ def _ends_with_announcement(texts: Sequence[str]) -> bool:
 
 
 def _read(texts: Sequence[str]) -> _Read:
-    """Join and shorten the texts. The end of a long message counts only if its unread middle announces nothing."""
+    """Join the texts. Omit the middle of a long text; omit its end, too, if the middle may announce a result."""
     texts = [*map(_without_content, texts)]
     ends = accumulate(len(text) + 1 for text in texts)
     parts = [(end - 1 - len(text), end - 1) for text, end in zip(texts, ends, strict=True) if text.strip()]
@@ -202,7 +202,7 @@ def _read(texts: Sequence[str]) -> _Read:
 
 
 def _without_content(text: str) -> str:
-    """Return a text that is one element, such as `<document>...</document>`, without its content."""
+    """Remove the content of a text that is one element, such as `<document>...</document>`, except of a user tag."""
     said = text.strip()
     tag = _TAG.match(said)
     if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):
@@ -211,13 +211,13 @@ def _without_content(text: str) -> str:
 
 
 def _tagged(read: _Read) -> Iterator[Span]:
-    """Yield the spans from the first tag of a name to its last closing tag."""
+    """Yield, for each tag name, the span from its first tag to its last closing tag."""
     tags: dict[str, list[re.Match[str]]] = {}
     for tag in read.tags:
         if (name := tag[2].lower()) not in _USER_TAGS:
             tags.setdefault(name, []).append(tag)
     for name, found in tags.items():
-        # Elements that are separate parts: the user may have written between them.
+        # If each element is a separate part, the user may have written the text between the elements.
         elements = [(first.start(), last.end()) for first, last in zip(found[::2], found[1::2], strict=False)]
         if len(found) % 2 == 0 and all(element in read.parts for element in elements):
             yield from elements
@@ -238,9 +238,9 @@ def _tagged(read: _Read) -> Iterator[Span]:
 
 
 def _fenced(read: _Read, own: str) -> Iterator[Span]:
-    """Yield the spans from the first fence of a part to its last fence, or to the message's end if a fence is unclosed.
+    """Yield the span from each part's first fence to its last, and up to the message's end after an unclosed fence.
 
-    Tags may be between fences, and fences between tags: `own` is the text without tagged text.
+    A fence is unclosed if a part of `own`, the text with tagged spans hidden, has an odd number of fences.
     """
     for start, stop in read.parts:
         if len(opened := [*_FENCE.finditer(own, start, stop)]) % 2:
@@ -250,7 +250,7 @@ def _fenced(read: _Read, own: str) -> Iterator[Span]:
 
 
 def _enclosed(read: _Read) -> Iterator[Span]:
-    """Yield the spans of elements that clients wrote, each up to the first closing tag of its name."""
+    """Yield the span of each element that a client may have added, up to the first closing tag of its name."""
     for start, stop in read.parts:
         begun: dict[str, int] = {}
         for tag in (tag for tag in read.tags if start <= tag.start() < stop):
@@ -287,10 +287,10 @@ def _first_document(read: _Read) -> int:
 
 
 def _feedback(read: _Read, result: int) -> Span | None:
-    """Return the span of the user's words that Cline or Roo put in the place of a result: "[tool] Result:", then a tag.
+    """Return the span of user words that Cline or Roo wrote, in a tag, in place of a result after "[tool] Result:".
 
-    The words count only where a real result is impossible: after a denial, and after a tool that asks the user or whose
-    results begin with the client's words. Elements added by the client may follow.
+    Steno accepts the words only where a real result is impossible: after a denial by the user, and after a tool that
+    asks the user or whose results begin with client words. Elements added by the client may follow.
     """
     parts = [part for part in read.parts if result < part[1]]
     while parts and _ADDED.fullmatch(read.lines, *parts[-1]):

@@ -1,9 +1,9 @@
 """Client context: text blocks, such as a project's rules, that the client program adds to user messages.
 
-Some blocks are valid for the whole conversation (`CONTEXT`), others for a moment (`REMINDERS`). A block counts only at
-the beginning of a message or directly after another block, because elsewhere it may be part of a document.
-If Steno omits messages, a note after the leading instructions repeats the newest block of each kind verbatim. The note
-depends on the omitted messages alone, so it stays the same until the next compaction.
+Some blocks are valid for the whole conversation (`CONTEXT`), others for a moment (`REMINDERS`). Steno recognises a
+block only at the beginning of a message or directly after another block, because elsewhere it may be part of a
+document. If Steno omits messages, a note after the leading instructions repeats the newest block of each kind verbatim.
+The note depends on the omitted messages alone, so it stays the same until the next compaction.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 _ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
 _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 MOST_OF_LIMIT = 0.5
-"""Share of the limit. If instructions among the messages take more, Steno may summarise superseded instructions."""
+"""Share of the limit. If instructions between messages exceed it, Steno may summarise superseded instructions."""
 BEGINNING = 24
-"""Number of first characters that instructions of one role must share so that the newest supersedes the others. Digits
-in the text are first replaced by `0`."""
+"""Number of leading characters that Steno compares, with `0` in place of each digit. If instructions of one role have
+the same beginning, the newest supersedes the others."""
 _READ_CHARACTERS = 200
 
 
@@ -38,7 +38,7 @@ class ContextKind(Struct, frozen=True):
     ends: str = ""
     """End mark; empty if the block reaches to the end of its text."""
     members: tuple[str, ...] = ()
-    """Tags in a block. A later block of the same kind contains a tag again only if the tag's content changed."""
+    """Tags in a block. In a later block of the same kind, clients repeat a tag only if the tag's content changed."""
 
 
 def _element(name: str, *members: str) -> ContextKind:
@@ -60,43 +60,43 @@ CONTEXT = (
 """Kinds that are valid for a whole conversation, the most important first."""
 REMINDERS = (_element("system-reminder"), _element("system_reminder"))
 _KINDS = sorted((*CONTEXT, *REMINDERS), key=lambda kind: -len(kind.begins))
-"""All kinds, the longest beginning first, because it may start with another kind's beginning."""
+"""All kinds. A longer beginning comes before a shorter one, because it may start with the shorter one."""
 _BEGINNINGS = (re.sub(r"(\\\n)+", r"\\s*", re.escape(kind.begins)) for kind in _KINDS)
 _BEGINNING = re.compile(rf"\s*(?:{'|'.join(f'({beginning})' for beginning in _BEGINNINGS)})")
 _QUEUED = re.compile(rf"\s*+{WORDINGS['queued']}\s*+", re.DOTALL | re.IGNORECASE)
 
 
 class ContextBlock(Struct, frozen=True):
-    """A block that is valid for the whole conversation, verbatim."""
+    """Block that is valid for the whole conversation."""
 
     kind: ContextKind
     index: int
     """Index of the message with the block."""
     place: int
-    """Index of the text with the block in the message."""
+    """Index of the block's text among the message's texts."""
     text: str
 
     @property
     def replaces(self) -> Iterator[tuple[ContextKind, str]]:
-        """Yield kind and tag of the parts of older blocks that this block replaces; an empty tag is untagged text."""
+        """Yield kind and tag of each part of older blocks that this block replaces. Untagged text has an empty tag."""
         return ((self.kind, tag) for tag in ("", *self.kind.members) if tag in self.text)
 
 
 def queued_words(text: str) -> str | None:
-    """Return the words that the user typed while the assistant worked, if the text is a reminder with such words."""
+    """Return the words that the user typed while the assistant worked; None if the text is no such reminder."""
     queued = _QUEUED.fullmatch(text)
     return queued["words"] if queued else None
 
 
 def without_context(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts without the blocks at their beginning. Drop blank texts."""
+    """Return the texts without leading blocks and without blank texts. Of a reminder, keep only the user's words."""
     own = (queued_words(text) or text for text in texts)
     behind = (text[max((end for *_, end in _leading(text)), default=0) :] for text in own)
     return tuple(text for text in behind if text.strip())
 
 
 def is_client_text(texts: Sequence[str]) -> bool:
-    """Return whether the texts of a message contain only blocks."""
+    """Return whether a message with these texts consists of blocks only."""
     return any(text.strip() for text in texts) and not without_context(texts)
 
 
@@ -119,7 +119,7 @@ def blocks_in(message: Message, index: int) -> list[ContextBlock]:
 
 
 def _leading(text: str) -> Iterator[tuple[ContextKind, int, int]]:
-    """Yield the blocks at the beginning of a text: kind, start and end of each, with the white space around it."""
+    """Yield kind, start and end of each block at the beginning of a text, including white space around it."""
     if queued_words(text) is not None:
         return
     end = 0
@@ -133,7 +133,7 @@ def _leading(text: str) -> Iterator[tuple[ContextKind, int, int]]:
 
 
 class CarriedContext(Struct, frozen=True):
-    """Note that repeats blocks of omitted messages."""
+    """Note that repeats the blocks of omitted messages."""
 
     blocks: tuple[ContextBlock, ...] = ()
     left_out: tuple[ContextBlock, ...] = ()
@@ -161,8 +161,8 @@ class ClientContext:
 
     @lazy
     def places(self) -> Mapping[int, frozenset[int]]:
-        """Return the indexes of texts with blocks that fit into a note, by the index of the message. Steno must not
-        shorten these texts."""
+        """Map each message's index to the indexes of its texts with blocks that fit into a note. Steno must not shorten
+        these texts."""
         places: dict[int, frozenset[int]] = {}
         for block in self._blocks:
             if self._cost(own_message(block.text)) <= self._room:
@@ -170,7 +170,7 @@ class ClientContext:
         return places
 
     def carry_over(self, reach: int, sent: Container[int]) -> CarriedContext:
-        """Return the note for a payload that has, of the first `reach` messages, only those in `sent`."""
+        """Return the note for a payload that omits the first `reach` messages, except those in `sent`."""
         newest = {part: block for part, block in self._parts if block.index < reach}
         gone = tuple(dict.fromkeys(block for block in newest.values() if block.index not in sent))
         if gone not in self._notes:
@@ -178,13 +178,13 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. A higher reach may have a
-        smaller note, because a newer block may be in a sent message."""
+        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. The highest reach may have
+        a smaller note, because a sent message may have a newer block."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """Return a message for the summariser in which `CARRIED_OVER` replaces blocks of the kinds in the note."""
+        """Return a message for the summariser, with `CARRIED_OVER` in place of blocks, except of omitted kinds."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):
@@ -193,7 +193,7 @@ class ClientContext:
         return replace(message, texts=tuple(texts)) if tuple(texts) != message.texts else message
 
     def _note(self, gone: Sequence[ContextBlock]) -> CarriedContext:
-        """Return the note with as many of the blocks as fit, the most important first."""
+        """Return a note with the blocks that fit. The most important blocks take precedence."""
         note = CarriedContext()
         for block in sorted(gone, key=lambda each: CONTEXT.index(each.kind)):
             blocks = tuple(sorted((*note.blocks, block), key=lambda each: (each.index, each.place)))
@@ -217,7 +217,7 @@ def superseded_places(history: History) -> frozenset[int]:
 
 
 def without_superseded(history: History, superseded: frozenset[int]) -> History:
-    """Return the history with these instructions as sealed messages: a summary may replace but never quote them."""
+    """Return the history with superseded instructions as sealed messages: summaries may replace but not quote them."""
 
     def messages() -> Iterator[Message]:
         for place, message in enumerate(history):

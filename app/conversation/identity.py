@@ -23,14 +23,14 @@ class Identity:
     def __init__(self, secret: bytes) -> None:
         key = blake2b(secret, digest_size=32, person=b"steno-identity").digest()
         self._keyed = blake2b(key=key, digest_size=DIGEST_BYTES)
-        """Keyed digest without data; copying it takes half the time of creating one."""
+        """Keyed hash without data. Copying it takes half the time of creating a new one."""
 
     def digest(self, *parts: bytes) -> bytes:
-        """Return the MAC of the parts, each with its length, so that different lists have different digests."""
+        """Return a keyed hash of the parts and their lengths. The lengths distinguish ("a", "bc") from ("ab", "c")."""
         return self.digester(*parts[:-1])(parts[-1])
 
     def digester(self, *first: bytes) -> Callable[[bytes], bytes]:
-        """Return a function that computes `digest` of these parts and one more."""
+        """Return a function that computes `digest(*first, last)` of its argument `last`."""
         begun = self._keyed.copy()
 
         def digest(last: bytes) -> bytes:
@@ -45,20 +45,20 @@ class Identity:
         return digest
 
     def tenant(self, credential: bytes) -> str:
-        """Return the key under which a tenant's data are stored. It does not reveal the credential."""
+        """Return the key under which Steno stores a tenant's data. The key does not reveal the credential."""
         return self.digest(b"tenant", credential).hex()
 
     def person(self, *names: str) -> str:
-        """Return the key of the data of a person whom names identify, in place of a credential."""
+        """Return the key under which Steno stores the data of a person with these names, instead of a credential."""
         return self.digest(b"person", *(name.encode("utf-8", "surrogatepass") for name in names)).hex()
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
-        """Return the chain of digests over the messages. It begins with a digest of the tenant."""
+        """Return the chain of these message digests. The chain begins with a digest of the tenant."""
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
 
     def chain_of(self, tenant: str, history: History) -> Chain:
-        """Return the chain of digests over a history. The history caches the chain for the latest tenant, so that Steno
-        computes only the digests of new messages."""
+        """Return the chain of a history. The history caches its chain for the latest tenant, so that Steno computes
+        only the links of new messages."""
         kept: _Chained | None = history.chained
         is_own = kept is not None and kept.tenant == tenant and kept.identity is self
         chain = kept.chain if kept is not None and is_own else self.chain(tenant, ())
@@ -99,15 +99,15 @@ class _Chained(Struct, frozen=True):
 
 
 LONGEST_NAME = 256
-"""Most characters of a conversation's name."""
+"""Maximum length of a conversation's name, in characters."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""Most positions that Steno looks up, from the history's end. A client that adds more at once gets a new
-conversation."""
+"""Maximum number of positions that Steno looks up, from the history's end. If a client adds more at once, Steno begins
+a new conversation."""
 
 
 class Head(Struct, frozen=True):
-    """Position in a history that an earlier request of a conversation has stored."""
+    """Stored position in the history of an earlier request, by which Steno recognises the conversation."""
 
     digest: bytes
     conversation_id: str
@@ -125,7 +125,7 @@ class Recognition(Struct, frozen=True):
 
 
 def read_name(given: str) -> str:
-    """Return a client's name for a conversation without surrounding spaces, which a header could not hold.
+    """Return a client's name for a conversation without surrounding spaces, because a header cannot contain them.
 
     Raise `ValueError` for a name that is too long or has control characters.
     """
@@ -138,19 +138,19 @@ def read_name(given: str) -> str:
 
 
 Heads = tuple[tuple[bytes, int], ...]
-"""Digests by which Steno recognises later requests of the conversation, each with the number of turns before it."""
+"""Digests by which Steno recognises later requests, each with the number of turns that begin before its position."""
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
-    """Return the heads of a request: the position before its last turn, by which Steno recognises an edited or
-    regenerated turn, and the position after its last message."""
+    """Return the heads of a request: the positions before its last turn and after its last message. By the first, Steno
+    recognises the conversation if the client edits or regenerates the turn."""
     end, starts = len(transcript), transcript.turn_starts
     now = ((chain[end], len(starts)),) if end else ()
     return ((chain[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """Yield the digests that an earlier request may have stored. The last position comes first, as the likeliest."""
+    """Yield the digests of positions that an earlier request may have stored, the likeliest (the last) first."""
     messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
     for end in range(len(messages), 0, -1):
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].begins_turn:
@@ -162,8 +162,8 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
 def recognise(
     transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]
 ) -> Recognition:
-    """Return the conversation of the known head that is latest in the history, if the head is at most one turn behind
-    the conversation's tip; otherwise a new conversation.
+    """Return the conversation of the known head that is latest in the history. If this head is more than one turn
+    behind its conversation's tip, or no head is known, return a new conversation.
 
     The id of a new conversation depends on the history's digest, so that all replicas agree. If the history continues
     an older position of a conversation, it is a fork: its id also depends on random bytes (`fresh`).

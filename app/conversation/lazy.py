@@ -12,8 +12,8 @@ else:
     class lazy:  # noqa: N801 - a decorator
         """`functools.cached_property` without its lock.
 
-        Up to Python 3.11, one lock serves all instances: a thread that computes an attribute of a long history would
-        block the event loop at that attribute of a short history. Without the lock, both threads may compute it.
+        Up to Python 3.11, all instances share one lock: while a thread computes an attribute of a long history, the
+        event loop could not compute it for a short history. Without the lock, two threads may compute the same value.
         """
 
         def __init__(self, work: Any) -> None:
@@ -26,5 +26,5 @@ else:
         def __get__(self, instance: Any, _: type) -> Any:
             if instance is None:
                 return self
-            # Later accesses find the value in `__dict__`, because a descriptor without `__set__` comes second.
+            # Later accesses find the value in `__dict__`, which precedes a descriptor without `__set__`.
             return instance.__dict__.setdefault(self._name, self._work(instance))

@@ -18,7 +18,7 @@ from app.conversation.tool_results import CALL_CHARACTERS, CallPairing, CallPosi
 
 
 class Kind(Enum):
-    """Purpose of a message. The reader of its format decides it, because in some formats the role does not show it."""
+    """Purpose of a message, set by the reader of its format. In some formats, the role does not show the purpose."""
 
     INSTRUCTIONS = auto()
     """System or developer instructions, anywhere in the history. Steno never summarises, cuts or omits them."""
@@ -28,8 +28,8 @@ class Kind(Enum):
     """A message that the client program wrote in the user's role. It begins no turn. See `client_context`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """A message of tool results. The client program wrote all other texts in it. A user message that reads like a
-    result may get this kind: see `ResultConfidence`."""
+    """A message of tool results and texts of the client program. A user message that reads like a result may get this
+    kind: see `ResultConfidence`."""
     OTHER = auto()
     """A message with an unknown role or type, or instructions that expire or were superseded."""
 
@@ -48,7 +48,7 @@ class Caller(NamedTuple):
     """Position of the call that a result answers, relative to the result's message."""
 
     distance: int
-    """Number of messages back to the message with the call."""
+    """Number of messages from the message with the call to the result's message."""
     call: int
     """Index of the call among that message's calls."""
 
@@ -57,7 +57,7 @@ class Media(Struct, frozen=True):
     """A message part that is not text. Its bytes stay in the raw message."""
 
     kind: str
-    """Image, audio, file, or the part's own type if unknown."""
+    """`image`, `audio`, `file`, or the wire format's type of another part."""
     size: int
     """Length of the content in characters (base64, URL)."""
     detail: str = ""
@@ -66,7 +66,7 @@ class Media(Struct, frozen=True):
     """Width of an image in pixels, or of a file's first page in points; 0 if unknown."""
     height: int = 0
     seconds: float = 0.0
-    """Length of a recording; 0 if unknown."""
+    """Duration of a recording; 0 if unknown."""
     pages: int = 0
     """Number of a file's pages; 0 if unknown."""
     glyphs: int = 0
@@ -103,8 +103,8 @@ class Message(Struct, frozen=True, weakref=True):
     callers: tuple[Caller | None, ...] = ()
     """Position of the call for each of `answers`; None for a result without a call. The history sets it."""
     owners: tuple[int, ...] = ()
-    """Index in `answers` of each text's result, -1 for texts outside of results; empty if all are of the first
-    result."""
+    """Index in `answers` of each text's result; -1 for a text outside of results. Empty if all texts belong to the
+    first result."""
     failed: tuple[int, ...] = ()
     """Indexes in `answers` of the results that the client marks as failed."""
     settled: tuple[ToolCall, ...] = ()
@@ -115,19 +115,19 @@ class Message(Struct, frozen=True, weakref=True):
     sealed: bool = False
     """True if Steno must not change or quote the message, only send or omit it, such as signed thinking."""
     signed_thinking: bool = False
-    """True if the provider signed some of its thoughts: see `without_thinking` in `compaction/view`."""
+    """True if the provider signed some reasoning of the message: see `without_thinking` in `compaction/view`."""
     bound: bool = False
     """True if the provider refuses the message without the next one. Steno sends or omits both together."""
     expires: bool = False
     """True for an instruction that the provider shows to the model only until the next user message."""
     encrypted: int = 0
-    """Number of characters of encrypted reasoning. Steno estimates its token cost from this number."""
+    """Number of characters of encrypted reasoning, from which Steno estimates the tokens of the reasoning."""
     passed_on: tuple[int, ...] = ()
     """Indexes in `texts` of results and documents, which the user did not write."""
     beside: tuple[int, ...] = ()
-    """Indexes in `texts` of texts that are no results, in a message of kind `RESULT`."""
+    """Indexes in `texts` of texts outside of results, in a message of kind `RESULT`."""
     result_confidence: ResultConfidence = ResultConfidence.NONE
-    """Confidence that a user message without marked results is a result."""
+    """Confidence that a user message is a tool result, if the format does not mark results."""
     continues: bool = False
     """True for a user message that begins no turn. The history sets it."""
 
@@ -137,7 +137,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """Return whether this is a result that the client wrote as user text. It answers the previous message."""
+        """Return whether this is a result that the client wrote as user text. It belongs to the previous message."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property
@@ -166,7 +166,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def results(self) -> tuple[Result, ...]:
-        """Return the results in order, each with its own texts."""
+        """Return the results in order, each with its texts joined."""
         returned: dict[int, list[str]] = {}
         for owner, text in zip(self.owners or repeat(0), self.texts, strict=False):
             returned.setdefault(owner, []).append(text)
@@ -177,14 +177,14 @@ class Message(Struct, frozen=True, weakref=True):
 def own_message(text: str) -> Message:
     """Return a message by Steno, such as a note or stub, in the user's role.
 
-    All formats accept a user message anywhere. As a system message, a summary of tool results would have the authority
-    of the operator's orders.
+    All formats accept a user message anywhere. A system message would give a summary of tool results the authority of
+    the operator's instructions.
     """
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
 _CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
-"""Bits of `History.held`, which tell the kinds of content in a history."""
+"""Bits of `History.held`: the kinds of content in a history."""
 
 
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
@@ -192,15 +192,15 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     A user message begins a turn. A user message that follows or contains tool results continues a turn instead, because
     the assistant is still at work. A user message after an assistant message may be a tool result in text (see
-    `ResultConfidence`). If that is uncertain, the message stays a user message, but continues the turn.
+    `ResultConfidence`). If Steno is not certain, the message stays a user message and continues the turn.
     """
 
     def __new__(cls, messages: Iterable[Message] = ()) -> Self:
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """Shorter history that this history extends, if the two fields below were empty there. Steno then also caches their
-    values for the shorter history, because other histories may extend it, too."""
+    """Shorter history that this history extends, if `chained` and `counted` were empty there. Steno later fills these
+    fields of both histories, because other histories may extend the shorter one, too."""
     chained: Any = None
     """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None
@@ -269,7 +269,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     @property
     def first_instruction(self) -> int:
-        """Return the index of the first instructions; without instructions, the length of the history."""
+        """Return the index of the first instruction message; without instructions, the length of the history."""
         return self.instruction_places[0] if self.instruction_places else len(self)
 
     @property
@@ -290,7 +290,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     @lazy
     def results(self) -> Mapping[CallPosition, Sequence[int]]:
-        """Return the indexes of the messages with the results of each call."""
+        """Map each call to the indexes of the messages with its results."""
         found: dict[CallPosition, list[int]] = {}
         for index, message in enumerate(self):
             for caller in message.callers:
@@ -318,7 +318,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return reduce(or_, map(_held_by, self), 0)
 
     def _units_of(self, longer: History) -> tuple[int, ...]:
-        """Return the starts of a longer history's units, in which the last unit of this history may continue."""
+        """Return the unit starts of a longer history. The last unit of this history may continue there."""
         starts = self.unit_starts
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -371,7 +371,7 @@ def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller
 
 
 def _callers(messages: Sequence[Message]) -> dict[int, tuple[Caller | None, ...]]:
-    """Return the positions of the calls of each message's results, by the message's index."""
+    """Map the index of each message with results to the positions of their calls."""
     pairing = CallPairing()
     found: dict[int, tuple[Caller | None, ...]] = {}
     for index, message in enumerate(messages):
@@ -406,7 +406,7 @@ def _behind(last: Message, message: Message) -> Message:
 
 
 def _held_by(message: Message) -> int:
-    """Return the bits for a message's content."""
+    """Return the bits for the content of a message."""
     held = _CALLS if message.calls else 0
     if message.answers or message.is_result_text:
         held |= _ANSWERS
@@ -422,7 +422,7 @@ def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
 
 
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:
-    """Return whether a result in these messages belongs to a call before them."""
+    """Return whether any result in these messages belongs to a call before the first of them."""
     has_spoken = False
     for index, message in enumerate(messages):
         has_spoken = has_spoken or message.kind is Kind.ASSISTANT
@@ -462,9 +462,8 @@ class Transcript:
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
-        These are instructions. If `end` is inside a turn, they are also the turn's first user message and, unless a
-        user message is at `end`, the last before `end`. A user message with results stays together with the
-        calls.
+        All instructions stay. If `end` is inside a turn, the turn's first user message stays, too. If `end` is also no
+        user message, the last user message before it stays. A user message with results stays together with the calls.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]
@@ -516,7 +515,7 @@ class Transcript:
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
 
     def call_text(self, index: int) -> str:
-        """Return names and arguments of the calls that a result answers, or the end of the text that has the call."""
+        """Return names and arguments of the calls that a result answers; for a result in text, the message before."""
         message = self.messages[index]
         if message.is_result_text:
             return self.messages[index - 1].text[-CALL_CHARACTERS:] if index else ""
@@ -542,7 +541,7 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Return the starts of the units, ascending. Each index is a start, except those of results, of messages between a
     call and its results, and of messages after a bound message."""
     spoken = 0
-    reaches: dict[int, int] = {}  # End of the unit, by the index of its message with calls.
+    reaches: dict[int, int] = {}  # Index of a message with calls -> last index of its unit.
     for index, message in enumerate(messages):
         for caller in message.callers:
             if caller and caller.distance <= index:

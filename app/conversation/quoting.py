@@ -1,8 +1,8 @@
 """Quoting: put conversation text into a text by Steno so that a model cannot mistake one for the other.
 
-Steno's headings begin with `<` and a fence, and its marks with `<`, a word and a fence. A fence is eight digits; in
-earlier releases they were hexadecimal. Models also follow imitations, so Steno escapes fences in any case, with
-look-alike letters, and with blanks or invisible characters between the digits.
+Steno's headings begin with `<` and a fence. Its marks begin with `<`, a word and a fence. A fence has eight decimal
+digits (hexadecimal in earlier releases). Models also follow imitations, so Steno escapes fences in upper and lower
+case, with look-alike letters, and with blanks or invisible characters between the digits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from unicodedata import category, normalize
 
 LONGEST_WORD = 64
 MARKS = ("notes", "values", "words", "recalled", "work")
-"""Words of Steno's marks. An opening and a closing mark enclose a text of this kind."""
+"""Words of Steno's marks, one for each kind of text that Steno encloses in an opening and a closing mark."""
 WORD_MARKS = frozenset("-.:/@+")
 
 _BREAKS = "\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
@@ -84,7 +84,7 @@ _LINE_END = re.compile(f"\r\n|[{_BREAKS}]")
 
 
 def fence_of(digest: bytes) -> str:
-    """Return eight decimal digits from a keyed digest, which the author of a text cannot guess.
+    """Return eight decimal digits of a keyed digest. The author of a quoted text cannot guess them.
 
     Tokenizers split decimal digits into groups of three, so every fence has the same number of tokens.
     """
@@ -98,7 +98,7 @@ def word(name: str) -> str:
 
 
 def marked(mark: str, text: str, fence: str) -> str:
-    """Return the text, quoted, between an opening and a closing mark with a word from `MARKS`."""
+    """Quote the text, and enclose it in an opening and a closing mark. `mark` is a word from `MARKS`."""
     return f"<{mark} {fence}>\n{quoted(text, fence)}\n</{mark} {fence}>"
 
 
@@ -107,7 +107,7 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Return the text with every line but the first indented, so that no line of it begins like a line of Steno's."""
+    """Indent all lines except the first, so that no later line begins like a line by Steno."""
     return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
 
 
@@ -117,7 +117,7 @@ def as_block(text: str) -> str:
 
 
 def quoted(text: str, fence: str) -> str:
-    """Return the text with escapes in all passages that a model could read as a heading or mark, with any fence."""
+    """Escape all passages that a model could read as a heading or mark, with this or any other fence."""
     if fence in _BETWEEN.sub("", text).translate(_PLAIN):
         text = re.sub(_spelled(fence, _BLANKS + _UNSEEN), lambda found: f"{found[0][:1]}-{found[0][1:]}", text)
     return _SHAPES.sub(lambda found: f"{found[0]}\\", text)

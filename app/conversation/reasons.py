@@ -1,7 +1,7 @@
 """Reasons why Steno did not compact a request, or did so with less effect than intended.
 
 This is the only list of reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store.
-Decisions depend on these values. Their text is for output only.
+Decisions depend on the codes; their texts are for output only.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Code(StrEnum):
         ": ",
     )
 
-    # No valid payload could be made: the fault of the last attempt.
+    # No payload was valid. The code tells the fault of the last attempt.
     OVER_THE_LIMIT = auto(), "the smallest possible payload still exceeds the limit"
     NOT_COVERED_ONCE = auto(), "a message would have been left out, or sent twice"
     LAST_USER_MESSAGE_CHANGED = auto(), "the last user message would have been sent changed"
@@ -194,7 +194,7 @@ def because(code: Code, detail: str = "") -> Reasons:
 
 
 def joined(reasons: Iterable[Reason]) -> str | None:
-    """Join the reasons in one line without duplicates; faults of the payload follow a colon. None without reasons."""
+    """Join the reasons in one line without repetition; faults of the payload follow a colon. None without reasons."""
     unique = dict.fromkeys(reasons)
     parts = ([each for each in unique if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
     return ": ".join(", ".join(each.text for each in part) for part in parts if part) or None

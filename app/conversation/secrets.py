@@ -1,7 +1,7 @@
 """Secrets: remove keys, tokens, passwords and private keys from a text before Steno stores it.
 
-Most texts contain no secret. So `secrets.toml` has hints for each pattern, and Steno tries a pattern only at its hints.
-Where only a name such as `password` suggests a secret, the value must also look random: it may be a variable.
+For speed, `secrets.toml` has hints for each pattern: short strings at which alone Steno tries the pattern. If only a
+name such as `password` suggests a secret, the value must also look random, because it may be a variable.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from app.conversation.wordings import read_wordings
 
 REMOVED = "[secret removed]"
 LEAST_BITS = 2.75
-"""Minimum entropy of a value that looks random, in bits for each character. Words have less: their letters repeat."""
+"""Minimum entropy of a random value, in bits per character. Words have less, because their letters repeat."""
 JUDGED = 80
-"""Number of characters of a value that are tested for randomness, to bound the time."""
+"""Number of leading characters of a value that Steno tests for randomness."""
 
 _WORDINGS = read_wordings(__package__, "secrets.toml")
 _PLACEHOLDER = re.compile(_WORDINGS["placeholder"])
@@ -47,7 +47,7 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
                 found, after = pattern.match(text, at), at + 1
                 if found and (found.lastgroup != "varied" or _looks_random(found["varied"])):
                     yield found.span(found.lastgroup or 0)
-                    after = found.end()  # Skip hints inside the secret: many repeated hints would take minutes.
+                    after = found.end()  # Skip hints inside the secret. Otherwise many repeated hints take minutes.
                 at = read.find(hint, after)
 
 

@@ -10,9 +10,9 @@ from app.conversation.client_context import without_context
 from app.conversation.messages import Kind, Message
 
 LONGEST_TITLE, LONGEST_TITLED = 80, 200_000
-"""Most characters of a title, and most bytes of a message from which Steno takes a title."""
+"""Maximum characters of a title, and maximum bytes of a message that Steno searches for a title."""
 TITLE_MESSAGES = 3
-"""Number of user messages, from the first, that are searched for a title."""
+"""Number of user messages that Steno searches for a title, from the first."""
 
 
 def title_of(messages: Sequence[Message]) -> str:

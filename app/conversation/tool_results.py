@@ -5,14 +5,14 @@ message alone. `History` also considers the previous message. The wordings are i
 
 Rules for pairing (`CallPairing`):
 
-1. A result with a call's id answers that call: of several such calls, the first unanswered one in the latest batch.
+1. A result with a call's id answers that call: of several calls with the id, the latest batch's first unanswered one.
 2. A result without an id, or with an unknown id, answers an unanswered call of the same tool. Some adapters send the
    tool's name as the id.
 3. If there is no such call, a result without an id answers the first unanswered call. A result with an unknown id
    answers the first unanswered call without an id.
 
 A batch is all calls without a result or a user message between them: the model made them at once. Rules 2 and 3 use the
-latest batch alone. If all its calls are answered, a result without an id belongs to the call of the previous result.
+latest batch alone. If it has no unanswered call, a result without an id belongs to the call of the previous result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ResultConfidence(Enum):
     POSSIBLE = auto()
     """The message reads like a result, but may contain the user's words."""
     LIKELY = auto()
-    """The message has words that a user might write, too. It is a result only after a call by the assistant."""
+    """The message has words that users also write. It is a result only if the assistant made a call before it."""
     CERTAIN = auto()
     """The message has words that only programs write."""
 
@@ -66,13 +66,13 @@ class CallPairing:
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls by id, from the latest batch with the id. Answered calls are removed, except the last call of an id."""
+        """Calls by id, from the latest batch with the id. Answered calls are removed; the last call of an id stays."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}
         """Unanswered calls of the latest batch, in order."""
         self._is_closed = True
-        """True if the next call begins a batch."""
+        """True if the next call begins a new batch."""
         self._latest: CallPosition | None = None
         """Call of the latest result; None after a message without results."""
 

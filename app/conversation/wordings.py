@@ -1,4 +1,4 @@
-"""Wordings: patterns in TOML files, each next to the code that uses it."""
+"""Wordings: patterns and texts in TOML files next to the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PART = re.compile(r"\{([a-z]+)\}")
 
 
 def read_wordings(package: str, name: str) -> dict[str, Any]:
-    """Read a TOML file. Each of its texts becomes one line, with entries of `parts` in place of `{name}`."""
+    """Read a TOML file. Join the lines of each text, and replace `{name}` in it by the entry `name` of `parts`."""
     read = tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
     parts = read.pop("parts", {})
     return dict(_written(read, parts))

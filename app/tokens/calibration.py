@@ -18,52 +18,52 @@ from app.tokens.rules import LONGEST_MODEL, WHOLE
 from app.tokens.usage import MOST_TOKENS
 
 FEWEST_NOTED = 3
-"""Minimum number of samples for a note, because one or two samples may be arbitrary."""
+"""Minimum number of samples for `Calibration.note`, because one or two samples may be arbitrary."""
 TOLERANCE = 0.01
 SIZES = (1_000, 10_000, 100_000)
-"""Sizes in estimated tokens. A new line replaces the old line if they differ at one size by more than `TOLERANCE`."""
+"""A new line replaces the old line only if they differ by more than `TOLERANCE` at one of these estimates."""
 
 KEPT = 8
-"""Maximum number of kept samples of each size (large and small), so that small prompts never displace large ones."""
+"""Maximum number of samples of large prompts, and of small ones, so that small prompts never displace large ones."""
 NOISE = 0.001
-"""Unit of a line's total relative error, whose cost is logarithmic: `log1p(error / NOISE)`."""
+"""Scale of a line's total relative error in the line's cost, `log1p(error / NOISE)`."""
 OFFSET_SCALE = 2_000
-"""Distance from the prior's offset, in tokens, that adds 1 to the cost of a line (see `_best`)."""
+"""Distance in tokens between a line's offset and the prior's offset that adds 1 to the line's cost (see `_best`)."""
 EXP_ENDS = 700.0
 """Largest argument of `exp`, which overflows above 709."""
 
 CAUTION = 1.5
-"""Weight of a sample above the line. If the line is too low, a request may exceed the window. If it is too high,
-compaction only starts a little early."""
+"""Weight of the error of a sample above the line. A line that is too low may let a request exceed the window. A line
+that is too high only starts compaction a little early."""
 CONFIRMED = 3
-"""Minimum number of samples that must agree with a ratio below the prior's ratio."""
+"""Number of samples that must agree with a line before Steno accepts a ratio below the prior's ratio."""
 CONFIRMING = 1.0
-"""Minimum total weight of these samples, so that small prompts alone never lower the ratio."""
+"""Minimum total weight of these samples. Small prompts have less weight, so that they alone never lower the ratio."""
 AGREEING = 0.1
 """Largest relative error of a sample that agrees with a line."""
 
 EXACT = 0.01
 EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
-"""Number of latest samples that an exact line must predict to within `EXACT` (a share) or `EXACT_TOKENS`."""
+"""A line is exact if it predicts this many latest samples to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Steno learns from a request's pictures only if the tolerance of its text's count (`tolerance_of`) is at most this
-share of the pictures' estimated tokens."""
+"""Steno learns the cost of pictures only from requests in which the tolerance of the text's count (`tolerance_of`) is
+at most this share of the pictures' estimated tokens."""
 SCALE_STEP = 0.05
-"""Step of the logarithm of the pictures' scale. It is coarse, because counts are cached for each scale."""
+"""Step between picture scales, as a natural logarithm. It is coarse, because Steno caches counts for each scale."""
 
 
 class LineBounds(Struct, frozen=True):
     ratios: tuple[float, float]
     offsets: tuple[float, float]
     measured: tuple[float, float]
-    """Range of usual ratios. A ratio outside it gets a note."""
+    """Range of usual ratios. `Calibration.note` reports a ratio outside of it."""
     large: int
-    """Least estimate of a sample with full weight."""
+    """Smallest estimate of a sample with full weight."""
     least: float
-    """A sample below this share of the expected count is rejected."""
+    """Steno rejects a sample whose reported count is below this share of the expected count."""
     confirmed_above: bool = False
-    """Whether samples must confirm not only a ratio below the prior's ratio, but also a ratio above it."""
+    """Whether samples must also confirm a ratio above the prior's ratio, not only a ratio below it."""
 
 
 PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
@@ -72,7 +72,7 @@ PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, lea
 
 
 class Line(Struct, frozen=True):
-    """Line from the estimate to the provider's count."""
+    """Line that maps an estimate to the provider's count."""
 
     offset: float = 0.0
     ratio: float = 1.0
@@ -94,12 +94,12 @@ class Prior(Struct, frozen=True):
     ratio: float
     offset: float
     weight: float
-    """Weight of the distance of a line's ratio from this ratio."""
+    """Factor of `abs(log(r / ratio))` in the cost of a line with ratio `r`."""
     bounds: LineBounds = PROMPTS
 
 
 class Sample(Struct, frozen=True):
-    """Prompt of one answered request, in tokens."""
+    """Token counts of one answered request's prompt."""
 
     estimate: int
     reported: int
@@ -121,7 +121,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     @property
     def exact(self) -> bool:
-        """Whether the line predicts the latest samples to about a hundredth."""
+        """Whether the line predicts the latest samples to within about 1 %."""
         latest = self.recent[-EXACT_SAMPLES:]
         return len(latest) == EXACT_SAMPLES and all(
             abs(self.line.to_provider_tokens(sample.estimate) - sample.reported) <= tolerance_of(sample.reported)
@@ -160,9 +160,9 @@ def observe(calibration: Calibration, sample: Sample) -> Calibration:
 def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
     """Return the reason to reject a sample, or None.
 
-    Usage far above the expected count may be real, and a single sample does not move the line much. Usage below half of
-    the expected count lacks its cached part. The expected count is the smaller of the line's and the prior's counts, so
-    that a wrong line accepts the samples that correct it.
+    Steno accepts usage far above the expected count: it may be real, and one sample does not move the line much. Usage
+    below half of the expected count probably lacks the cached tokens. The expected count is the smaller of the line's
+    and the prior's counts. Otherwise a line that is too high would reject the samples that correct it.
     """
     if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
         return "no usage"
@@ -196,7 +196,7 @@ def picture_scale(ratio: float) -> float:
 
 
 def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
-    """Return the line of least cost: the logarithm of the samples' error plus the distance from the prior.
+    """Return the line with the lowest cost: the logarithm of its total error plus its distance from the prior.
 
     Due to the logarithm, samples that agree with each other outweigh the prior, and contradictory samples do not.
     """
@@ -207,7 +207,7 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
         away = prior.weight * abs(log(ratio / prior.ratio)) + abs(offset - prior.offset) / OFFSET_SCALE
         if away >= least:
             continue
-        # A line with a larger error costs more than the best line so far. The bound is generous by NOISE, for rounding.
+        # A line with a larger error costs more than the best line so far. The bound is NOISE too high, for rounding.
         most = NOISE * exp(min(EXP_ENDS, (least - away) / weight))
         misfit = 0.0
         for estimate, reported, own in weighed:
@@ -235,9 +235,9 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
     """Yield offset and ratio of every line that may be the best line, the prior first.
 
-    At and above the prior's ratio, the cost is concave between lines that hit a sample exactly, or whose ratio or
-    offset is the prior's or a bound. So the best line has two of these properties. Below the prior's ratio, a line
-    between confirmed lines might cost a little less.
+    Each hits a sample exactly, or its ratio or offset is the prior's or a bound. At and above the prior's ratio, the
+    cost is concave between such lines, so the best line has two of these properties. Below the prior's ratio, a line
+    between confirmed lines might cost a little less; Steno ignores such lines.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)
@@ -259,8 +259,8 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
 KNOWN = 6.0
 UNKNOWN = 0.5
 SCALED = 2.0
-"""Weights of priors: of known families, of unknown families, of pictures. A first sample of at most about 12,000 tokens
-(unknown families: 1,000) moves the offset rather than the ratio. No single sample of pictures moves the line."""
+"""Values of `Prior.weight` for known families, unknown families and pictures. A first sample of at most about 12,000
+tokens (unknown families: 1,000) moves the offset rather than the ratio. No single sample of pictures moves the line."""
 
 _PICTURES = "/pictures"
 
@@ -322,7 +322,7 @@ def prior_of(model: str, tools: bool) -> Prior:
 
 
 def whole_ratio(model: str) -> float:
-    """Return the expected ratio for a formula with all tokens that the family adds: see `WHOLE`."""
+    """Return the expected ratio for a formula that includes all tokens which the family adds: see `WHOLE`."""
     version = claude_version(model)
     if version is None:
         return prior_of(model, tools=False).ratio
@@ -330,8 +330,8 @@ def whole_ratio(model: str) -> float:
 
 
 def claude_version(model: str) -> tuple[int, int] | None:
-    """Return the version in names such as `claude-sonnet-4.5` or `claude-3-5-sonnet-20241022-v2:0`; (99, 0) for a name
-    without a version, which counts as the newest. None for another family."""
+    """Return the version in names such as `claude-sonnet-4.5` or `claude-3-5-sonnet-20241022-v2:0`. A name without a
+    version has (99, 0), the newest. Return None for another family."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if "claude" not in name:
         return None

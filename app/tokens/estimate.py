@@ -35,9 +35,9 @@ NAME_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions"
 MAX_SCHEMA_DEPTH = 60
 """Greatest depth of nested schemas. Deeper schemas are not counted."""
 CHANNEL_TOKENS = 2
-"""Tokens for the channel of an assistant's text, with gpt-5."""
+"""Tokens that gpt-5 adds to each assistant text for its channel."""
 LONGEST_COMPACTED = 200_000
-"""Most characters of arguments whose whitespace is removed before counting."""
+"""Maximum characters of arguments from which Steno removes white space before it counts them."""
 
 # Possessive, so that long runs of escapes cause no backtracking.
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
@@ -131,8 +131,8 @@ def system_text(messages: Iterable[Message]) -> str | None:
 def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> tuple[int, ...]:
     """Return the tokens of each message of a unit.
 
-    In the prompt, parallel calls are one text, and so are their results. Each result counts the tokens of its own text.
-    The calling message counts the remaining tokens.
+    In the prompt, parallel calls are one text, and their results are another. Each result message gets the tokens of
+    its own text. The message with the calls gets the remaining tokens.
     """
     if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
         return (_message_tokens(unit[0], unit[0].name, rules, count),)
@@ -162,7 +162,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
 def declared_tokens(
     declarations: Declarations, system: str | None, holds_calls: bool, rules: CountingRules, count: Count
 ) -> int:
-    """Return the tokens of a request except its messages. `system` is the result of `system_text`."""
+    """Return the tokens of everything in a request except its messages. `system` is the result of `system_text`."""
     tokens = rules.reply_prime + sum(map(count, declarations.others))
     shows_tools = bool(declarations.tools) and not (rules.hides_tools and declarations.choice == "none")
     if shows_tools:
@@ -181,7 +181,7 @@ def declared_tokens(
 
 
 def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    """Return the additional tokens of each assistant text: the name of its response format."""
+    """Return the additional tokens of each assistant text, for the name of the request's response format."""
     if declarations.response_format is None or rules.gpt_5 or rules.declares_apart or not rules.shows_schema:
         return 0
     return 2 + count(declarations.response_format.name)
@@ -192,7 +192,7 @@ def is_answer(message: Message) -> bool:
 
 
 def note_tokens(text: str, count: Count) -> int:
-    """Return the tokens of a message that Steno adds, with any model."""
+    """Return the tokens of a message that Steno adds. They are the same for all models."""
     return 3 + count(own_message(text).role) + count(text)
 
 
@@ -223,7 +223,7 @@ def _tool_text(tool: Tool) -> str:
 
 
 def _tokens_behind(system: str, text: str, count: Count) -> int:
-    """Return the tokens of a text that is appended to the system message."""
+    """Return the tokens of a text that the provider appends to the system message."""
     return count(f"{system}\n\n{text}") - count(system)
 
 
@@ -249,7 +249,7 @@ def _written(value: Any, depth: int, names: bool = False) -> Any:
 
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
-    """`called`: name of the function if the message is its result."""
+    """`called`: the called function's name, if the message is a result."""
     thinks = message.thoughts or message.encrypted
     thoughts = reasoning_tokens(message, rules, count) if thinks and not _counts_in_its_turn(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
@@ -278,7 +278,7 @@ def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of a message's calls. Parallel calls count with their results, except with gpt-5."""
+    """Return the tokens of a message's calls, except of parallel calls that `_parallel_tokens` counts."""
     apart = (*(call for call in message.calls if not call.id), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
@@ -327,7 +327,7 @@ def _json_text(text: str) -> str:
 MAX_DEPTH = 40
 """Greatest depth of nested schemas. Deeper schemas become `any`."""
 REPEATED_CHARACTERS = 500_000
-"""Most characters for all `$ref` and lists of types, because definitions that use other definitions twice grow
+"""Maximum characters of all `$ref` and type lists. Without it, definitions that repeat other definitions could grow
 exponentially."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
@@ -345,7 +345,7 @@ def comment_lines(text: str) -> list[str]:
 
 
 class _Writer:
-    """Writer of TypeScript types, which follows references and is limited in depth and length."""
+    """Writer of TypeScript types. It follows references, and limits depth and length."""
 
     def __init__(self) -> None:
         self._root: Mapping[str, Any] = {}
@@ -362,7 +362,7 @@ class _Writer:
         return "\n".join((*comment_lines(tool.description), f"type {tool.name} = ({arguments}) => any;"))
 
     def _type(self, schema: Any, indent: str) -> str:
-        """`indent` is for the properties of a multi-line object."""
+        """`indent`: indentation of an object's properties, if each has its own line."""
         return " | ".join(self._options(schema, indent))
 
     def _options(self, schema: Any, indent: str) -> list[str]:
@@ -392,7 +392,7 @@ class _Writer:
                 return ["any"]
 
     def _union(self, options: list[Any], indent: str) -> list[str]:
-        """Return the types of a union. A union with null has a line for each option, with its format."""
+        """Return the types of a union. If one is null, each type is on a separate line, with its format."""
         types = [self._type(option, indent) for option in options]
         if "null" not in types:
             return types
@@ -409,7 +409,7 @@ class _Writer:
         return self._repeated(options)
 
     def _repeated(self, texts: list[str]) -> list[str]:
-        """Subtract the texts' lengths from the rest of `REPEATED_CHARACTERS`, and return the texts."""
+        """Return the texts, and subtract their lengths from the remaining part of `REPEATED_CHARACTERS`."""
         self._room -= sum(map(len, texts))
         return texts
 

@@ -43,11 +43,11 @@ DECLARED_REMEMBERED = 16
 """Maximum number of tool declarations whose digests are cached."""
 
 COSTLY = 1 << 20
-"""Assumed work, in bytes, to load a table, or to count tools or schemas (which counts the instructions twice)."""
+"""Assumed work of loading a table, or of counting tools or schemas, expressed as bytes of messages."""
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
-"""Cache key of a declaration's tokens: its digest, whether the history has calls, the preceding instructions."""
+"""Cache key for the tokens of declarations: their digest, whether the history has calls, the preceding instructions."""
 
 TokenRules = Callable[[str, str], CountingRules]
 """A format's function that returns the rules for a model and a host. Models with the same costs have equal rules."""
@@ -58,7 +58,7 @@ class Estimator:
 
     def __init__(self, tokenizer: Tokenizer, caches: Caches | None = None) -> None:
         self.counter = tokenizer.counter
-        """Function from an encoding to its counter."""
+        """Function that returns the counter of an encoding."""
         self.heuristics = tokenizer.missing
         """Encodings whose tables are missing."""
         self._remembered: Cache[bytes, Tokens] = Cache(
@@ -66,7 +66,7 @@ class Estimator:
             "tokens",
             lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens),
         )
-        """Tokens of units by digest. They may stay in memory longer than the histories."""
+        """Tokens of units by digest. Steno may keep them longer than the histories."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
         self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
         """Counting rules by model, host, picture scale and format."""
@@ -120,11 +120,11 @@ class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
     count: Counter
     remembered: Cache[bytes, Tokens]
     tag: int
-    """Number of these rules in cache keys."""
+    """Number that identifies these rules in cache keys."""
 
 
 class _Counted(Struct, frozen=True):
-    """Tokens of a history, which a longer history with this prefix reuses."""
+    """Counted tokens of a history. A longer history that begins with this history reuses them."""
 
     way: _Way
     tokens: Tokens
@@ -168,7 +168,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def uncounted(self) -> int:
-        """Bytes that `costs` must count. Tools and schemas, and a table to load first, count as `COSTLY` bytes."""
+        """Bytes that `costs` must count. Uncounted tools or schemas, and a table to load, add `COSTLY` bytes each."""
         size = COSTLY if self.beside is None and self.declared else 0
         size += sum([len(message.raw) for unit, _, known in self.units if known is None for message in unit])
         return size + COSTLY if size and not self.way.count.is_ready else size
@@ -196,7 +196,7 @@ class Prompt(Struct, frozen=True):
         return Costs(costs, fixed, question)
 
     def pictures(self) -> tuple[int, int] | None:
-        """Return the tokens of all pictures, unscaled and scaled; None if `picture_tokens` is None."""
+        """Return the tokens of all pictures, unscaled and scaled; None if `picture_tokens` returns None."""
         rules = self.way.rules
         scaled = picture_tokens(self.history, rules)
         plain = picture_tokens(self.history, replace(rules, picture_scale=1.0))
@@ -240,7 +240,7 @@ class Prompt(Struct, frozen=True):
 
 
 def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[Tokens, list[Sequence[Message]]]:
-    """Return the still valid tokens of a shorter history, and the units after it."""
+    """Return the tokens of a shorter history that are still valid, and the units that must be counted."""
     units: list[Sequence[Message]] = [] if counted else [(message,) for message in leading]
     known = max(0, len(counted) - len(leading))
     if known == len(rest):
@@ -254,7 +254,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Return the number of leading messages, at most `known`, that keep their tokens. New results change their unit."""
+    """Return how many of the first `known` messages keep their tokens. New results change the tokens of their unit."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 

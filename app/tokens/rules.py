@@ -27,7 +27,7 @@ PATCH = 32
 
 
 class Tiles(Struct, frozen=True):
-    """Cost by 512-pixel squares after shrinking the picture to 2048 x 2048 and its short side to 768 pixels."""
+    """Cost by 512-pixel squares. The provider shrinks pictures to 2048 x 2048, then the short side to 768 pixels."""
 
     base: int
     tile: int
@@ -43,14 +43,14 @@ class Tiles(Struct, frozen=True):
 class Fit(Struct, frozen=True):
     patches: int
     side: int
-    """Most pixels of the longer side."""
+    """Maximum pixels of the longer side."""
 
 
 LOW = Fit(256, 512)
 
 
 class Patches(Struct, frozen=True):
-    """Cost by 32-pixel squares after shrinking the picture to the `Fit` of its `detail`."""
+    """Picture's cost by 32-pixel squares. The provider first shrinks the picture to the `Fit` of its `detail`."""
 
     hundredths: int
     """Cost of a patch in hundredths of a token."""
@@ -91,7 +91,7 @@ class Pages(Struct, frozen=True):
     """Cost of files: the text and the picture of each page."""
 
     page: int
-    """Most tokens of a page's picture."""
+    """Maximum tokens of a page's picture."""
     tokens_per_point: float | None = None
     """Tokens for each square point of a page; None if all pages cost the same."""
     file: int = 0
@@ -125,7 +125,7 @@ def _squares(width: int, height: int, side: int) -> int:
 
 
 def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
-    """Scale both sides so that `side` is at most the limit."""
+    """Return width and height, scaled down if `side` exceeds the limit, so that `side` becomes the limit."""
     if side <= limit:
         return width, height
     return max(1, width * limit // side), max(1, height * limit // side)
@@ -145,12 +145,12 @@ def _patches(width: int, height: int, fit: Fit) -> int:
 LONGEST_MODEL = 300
 """Maximum characters that are read of a model's name."""
 WHOLE = "whole"
-"""Variant whose estimate includes all tokens that a family adds, so that its prior has no offset."""
+"""Formula variant whose estimate includes all tokens that a family adds, so that the prior has no offset."""
 
 
 class Encrypted(Struct, frozen=True):
     wrapping: int
-    """Characters that cost no tokens."""
+    """Number of characters that cost no tokens."""
     per_token: float
 
     def tokens(self, characters: int) -> int:
@@ -162,7 +162,7 @@ class OneByOne(Struct, frozen=True):
 
     preamble: int
     must_call: int
-    """Replaces `preamble` if the answer must be a call."""
+    """Tokens in place of `preamble` if the answer must be a call."""
     call: int
     result: int
 
@@ -179,7 +179,7 @@ class CountingRules(Struct, frozen=True):
     reply_prime: int = 3
     """Tokens that begin the reply, once for each request."""
     tools_alone: int = 3
-    """Tokens around the tools without a preceding system message."""
+    """Tokens around the tools if no system message precedes them."""
     gpt_5: bool = False
     """Whether prompts have gpt-5's form: a preamble before tools, separate parallel calls, a channel for each assistant
     text, and no name of the response format in replies."""
@@ -221,7 +221,7 @@ SMALL = Fit(1_536, 2_048)
 HIGH = Fit(2_500, 2_048)
 ORIGINAL = Fit(10_000, 6_000)
 UNSCALED = Fit(30_000, 65_535)
-"""Largest pictures that providers accept."""
+"""Limits of the largest pictures that providers accept, so that no picture shrinks."""
 GPT_5_2 = replace(GPT_5, pictures=Patches(120, 2, SMALL, low=True))
 GPT_5_4 = replace(GPT_5, pictures=Patches(120, 2, HIGH, ORIGINAL, low=True))
 GPT_5_5 = replace(GPT_5, pictures=Patches(120, 4, HIGH, ORIGINAL, low=True, auto_original=True))
@@ -259,8 +259,8 @@ _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mist
 
 @lru_cache(maxsize=1_024)
 def rules_for(model: str, host: str = "") -> CountingRules:
-    """Return the rules by the provider's host and the name after the last slash; for a fine-tune such as
-    `ft:gpt-4o-mini:org::id` by the base model's name."""
+    """Return the rules by the provider's host and the model's name after the last slash. A fine-tune such as
+    `ft:gpt-4o-mini:org::id` has the rules of its base model."""
     routed, _, name = model.lower().rpartition("/")
     name = name.removeprefix("ft:")
     rules = next((rules for pattern, rules in _FAMILIES if pattern.match(name)), GPT_4O)

@@ -39,9 +39,9 @@ INSIDE = "llama_index/core/_static/tiktoken_cache"
 SLICE = 50_000
 """Characters per call of tiktoken, which panics on a million blanks."""
 BYTES_PER_TOKEN = 3.3
-"""Assumed bytes of a token without tables. 99 of 100 real messages have more bytes per token."""
+"""Assumed bytes per token if the table is missing. 99 of 100 real messages have more bytes per token."""
 _ENVIRONMENT = Lock()
-"""Lock while a table is loaded, because tiktoken reads its folder from an environment variable."""
+"""Lock held while a table is loaded, because tiktoken reads its folder from an environment variable."""
 
 
 class Counter:
@@ -144,7 +144,7 @@ def is_in(folder: Path, encoding: str) -> bool:
 
 
 def fetch(folder: Path) -> None:
-    """Download both tables into the folder and overwrite existing tables. Raises `TablesUnavailable`."""
+    """Download both tables into the folder and overwrite existing tables. Raise `TablesUnavailable` on failure."""
     with tempfile.TemporaryDirectory() as temporary:
         unpacked = Path(temporary)
         _download(unpacked)
@@ -156,7 +156,7 @@ def fetch(folder: Path) -> None:
                     raise TablesUnavailable(f"{name} is not the table it should be")
                 part = folder / f"{name}.{os.getpid()}.part"
                 part.write_bytes(content)
-                part.replace(folder / name)  # So no reader sees a partial table.
+                part.replace(folder / name)  # No reader sees a partial table.
         except OSError as error:
             raise TablesUnavailable(f"{error.filename}: {error.strerror}") from error
 

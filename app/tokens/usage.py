@@ -4,14 +4,14 @@ The saving is the cost of the client's own (uncompacted) request minus the cost 
 tokens of the sent prompt, and how many of them its cache had. For the client's own request, Steno derives these two
 numbers from the conversation's previous request, because a client's history only grows:
 
-1. Steno omitted the same tokens as from the previous request. Then the client's prompt grew by as many tokens as the
-   sent prompt. If the cache had the previous prompt, it would also have had the omitted tokens.
-2. Steno omitted other tokens. Then the growth is estimated, and the cache had only the bytes before the change. The
-   client's own prompt would still have extended its previous prompt. If the provider caches prompts, and the previous
+1. If Steno omitted the same tokens as from the previous request, the client's prompt grew by as many tokens as the sent
+   prompt. If the cache had the previous prompt, it would also have had the omitted tokens.
+2. If Steno omitted other tokens, Steno estimates the growth, and the cache had only the bytes before the change. But
+   the client's own prompt would have extended its previous prompt. If the provider caches prompts, and the previous
    request was a short time ago, the cache would have had the previous prompt except its last tokens (`lag`).
-3. Steno omitted nothing, now or before: the saving is 0.
+3. If Steno omitted nothing, now or before, the saving is 0.
 
-Both requests are assumed to have the same completion.
+Steno assumes the same completion for both requests.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ UNBILLED = Bill()
 
 
 class DecisionRecord(Struct, frozen=True):
-    """Decision about a request, for the ledger, in the provider's tokens."""
+    """Ledger's record of the decision about a request. Sizes are in the provider's tokens."""
 
     window: int
     limit: int
@@ -77,11 +77,11 @@ class DecisionRecord(Struct, frozen=True):
     reason: str | None = None
     """Reason why an action was impossible."""
     waited_seconds: float | None = None
-    """None if no compaction ran for the request."""
+    """Time that the request waited for a compaction; None if no compaction ran for it."""
 
 
 class SummaryStats(Struct, frozen=True):
-    """Summary call, for the ledger, in the provider's tokens."""
+    """Ledger's record of a summary call. Sizes are in the provider's tokens."""
 
     seconds: float
     replaced: int
@@ -92,7 +92,7 @@ class SummaryStats(Struct, frozen=True):
 
 
 class Price(Struct, frozen=True):
-    """Prices in currency units for a million tokens (see `Tokens`) or searches; None if not priced separately."""
+    """Prices in currency units of a million searches or tokens (for kinds see `Tokens`); None: no separate price."""
 
     prompt: float
     completion: float
@@ -104,14 +104,14 @@ class Price(Struct, frozen=True):
     search: float | None = None
 
     def times(self, factor: float) -> Price:
-        """Return the price with all rates multiplied, except that of a search."""
+        """Multiply all rates except the price of searches."""
         return Price(
             **{name: rate if rate is None or name == "search" else rate * factor for name, rate in asdict(self).items()}
         )
 
 
 Steps = tuple[tuple[int, Price], ...]
-"""Prices by prompt size: each applies to prompts above its number of tokens, the first one to all smaller prompts."""
+"""Prices by prompt size. Each applies to prompts with more tokens than its number, the first to all smaller prompts."""
 
 
 class Tariff(Struct, frozen=True):
@@ -159,15 +159,15 @@ def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None
 
 
 def _cost_of(tokens: int, rate: float, *parts: tuple[int | None, float | None]) -> float:
-    """Return the cost in millionths. `parts`: tokens and rate of each part; a part without a rate of its own costs the
-    same as the rest."""
+    """Return the cost in millionths of a currency unit. `parts`: number and rate of special tokens; those without a
+    rate cost `rate`."""
     apart = [(amount, own) for amount, own in parts if amount and own is not None]
     rest = tokens - sum(amount for amount, _ in apart)
     return rest * rate + sum(amount * own for amount, own in apart)
 
 
 def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
-    """Return the provider's own bill, or else the cost of the tokens."""
+    """Return the cost that the provider billed. Without a bill, return the cost of the tokens by the tariff."""
     if tariff is None:
         return Charge() if bill.cost is None else Charge(bill.cost, source="provider")
     price = tariff.price(tokens.prompt or 0, bill)
@@ -210,7 +210,7 @@ class EarlierRequest(Struct, frozen=True):
     caches: bool = False
     """Whether the provider caches such prompts."""
     lag: int = 0
-    """Tokens at the end of a prompt that the cache misses at the next request."""
+    """Tokens at the end of a prompt that are not yet in the cache at the next request."""
     long: bool = False
     """Whether the cache keeps prompts for an hour, at a higher price."""
 
@@ -237,7 +237,7 @@ def uncompacted_usage(
 def earlier_request(
     tokens: Tokens, whole: Tokens, estimated: PromptEstimate, before: EarlierRequest | None
 ) -> EarlierRequest | None:
-    """Return this request as the `before` of the next request; None without reported tokens."""
+    """Return the record of this request that is `before` for the next request; None without reported tokens."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
@@ -316,11 +316,11 @@ class Change(Struct, frozen=True):
     rewritten: int
     """Tokens after the first changed byte."""
     growth: float
-    """Average tokens that a request added so far."""
+    """Average number of tokens by which a request extended the conversation so far."""
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed prices of a model without known prices: the usual ratios. With a local model, a cached prompt saves time."""
+"""Assumed prices of models without known prices, in the usual ratio. With a local model, a cached prompt saves time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
@@ -339,10 +339,10 @@ def is_worth(change: Change, rates: Rates, calls: float = 0.0) -> bool:
     1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
        once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
     2. The conversation grew by `growth` tokens with each request. The expected number of further requests is
-       `freed / (2 * growth)`. As in the ski rental problem, the total is at most twice the cost of the best decision
-       of someone who knows when the conversation ends.
-    3. Waiting for `n` requests costs `n * freed * cached` and avoids `n / requests` of the costs, so that the rule
-       needs no term for waiting.
+       `freed / (2 * growth)`. As in the ski rental problem, the total cost is at most twice the lowest possible cost if
+       the conversation's end were known.
+    3. Waiting for `n` requests loses `n * freed * cached`, and avoids the share `n / requests` of the costs. If the
+       rule holds, the loss is at least as large as this share, so the rule needs no term for waiting.
     """
     requests = max(LEAST_REQUESTS, change.freed / (2 * max(1.0, change.growth)))
     saves = requests * change.freed * rates.cached
