@@ -29,15 +29,15 @@ from app.formats.sse import MOST_VALUES, EarlyFrames, data_of, event, last_end
 from app.formats.usage import Usage, usage_members, usage_of
 
 LARGEST_WHOLE = 16 << 20
-"""Most bytes of an unstreamed answer that Steno holds to edit it. The longest texts of today's models take 1 MB, and an
+"""Most bytes of an unstreamed answer that Steno buffers to edit it. The longest texts of today's models take 1 MB. An
 answer with a picture takes a few MB."""
 LONGEST_ERROR = 64 << 10
-"""Most bytes of a body with status 200 that Steno reads to find an error in place of a stream."""
+"""Most bytes that Steno searches for an error if a provider answers with status 200 but sends no stream."""
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 
 
 class ContextMembers(Struct, frozen=True):
-    """JSON members about the context, without braces, that Steno adds to an answer in any format."""
+    """JSON members about the context, without braces. Steno adds them to an answer in any format."""
 
     status: bytes = b""
     """Members for the beginning of a stream: `context_status`."""
@@ -50,10 +50,10 @@ UNTOLD = ContextMembers()
 
 @dataclass(slots=True)
 class AnswerEditor:
-    """Editor of one streamed or unstreamed answer to the client. It also records the usage, the end and errors.
+    """Editor of one streamed or unstreamed answer to the client. The editor also records usage, the end and errors.
 
     Unreadable bytes pass unchanged. `edit` takes the frames of a stream in order, one at a time, each with its final
-    blank line. The last frame may be incomplete. Each format defines its notable frames and edits them.
+    blank line. The last frame may be incomplete. Each format defines the frames to edit (`NOTABLE`), and edits them.
     """
 
     SPEC: ClassVar[FormatSpec]
@@ -94,12 +94,12 @@ class AnswerEditor:
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body that reports a provider's refusal after Steno sent status 200. `now`: Unix seconds."""
+        """Return the body that reports a provider's refusal after Steno has sent status 200. `now`: Unix seconds."""
         return error_body(status, headers, body, now)
 
     @property
     def complete(self) -> bool:
-        """Whether the answer ended or failed. If not, a stream was cut off, or an unstreamed answer is unreadable."""
+        """Whether the answer ended or failed. False if a stream was cut off, or an unstreamed answer is unreadable."""
         return self.ended or self.failed
 
     @property
@@ -119,7 +119,7 @@ class AnswerEditor:
         return answer.with_status(self.context.report)
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Return the end of the frames that begin at `start` and need no edit."""
+        """Return the index up to which the frames from `start` on need no edit."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)
@@ -184,7 +184,7 @@ class AnswerEditor:
     ) -> AsyncIterator[bytes]:
         """Yield the stream from a body with status 200. If the body is an error, yield frames that report the error.
 
-        `is_stream`: whether the content type is that of a stream. Raises `UpstreamUnreadable` if the body is neither.
+        `is_stream`: whether the content type is a stream's. Raises `UpstreamUnreadable` for other bodies.
         """
         start, begun = b"", False
         async for chunk in chunks:

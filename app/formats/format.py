@@ -87,8 +87,8 @@ class WireFormat:
     ) -> WireRequest:
         """Parse a body. Raises `Unreadable` for a body to forward unchanged, and `InvalidRequest` for wrong options.
 
-        With `beginnings` it parses only the bytes after a cached prefix. All slow parsing happens here, so that the
-        caller can parse large bodies in a worker thread. `target` is the request's path with its query.
+        With `beginnings`, `read` parses only the bytes after a cached prefix. All slow parsing happens here, so that
+        the caller can parse large bodies in a worker thread. `target` is the request's path with its query.
         """
         spec, kind = self.spec, self.request
         known = beginnings.find(body) if beginnings is not None else None
@@ -112,7 +112,7 @@ class WireFormat:
         options = read_options(source)
         if beginnings is not None and (source.raw(spec.history) or b"").startswith(b"["):
             beginnings.keep(source, spec.history, elements, known)
-        # A pin is an index into the elements of the client's history; one raw message may contain several elements.
+        # Pins are indexes into the client's history. Separate instructions and joined elements shift the messages.
         moved = messages - len(elements)
         pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
         output = kind.output_in(source)
@@ -145,7 +145,7 @@ class WireFormat:
         return model if len(model) <= LONGEST_MODEL else ""
 
     def alone(self, raw: bytes) -> bytes:
-        """Return a raw message as a JSON value: separate instructions, which are a key and a value, get braces."""
+        """Return a raw message as a JSON value. Instructions that are a member (key and value) get braces."""
         return b"{%b}" % raw if self.spec.beside is not None and self.spec.beside.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:
@@ -157,7 +157,7 @@ class WireFormat:
             return alone
 
     def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
-        """Return a request body with these messages, instructions first. Each message has the form of `alone`."""
+        """Return a request body with these messages, instructions first. Each message is a result of `alone`."""
         history = self.request.history_of([*map(self.raw_of, messages)])
         return b'{"model":%b,%b}' % (msgspec.json.encode(model), history)
 

@@ -1,8 +1,8 @@
 """Media: the size of a picture, the length of a recording, and the pages and glyphs of a PDF.
 
-Each format's `format.py` or `messages.py` finds the media parts of its messages, and calls this module. It fetches or
-renders nothing, and decodes no font. It counts glyphs, because a page's tokens depend on them. All work is bounded,
-because a file may be hostile. An unreadable value counts as unknown.
+Each format's `format.py` or `messages.py` finds the media parts of its messages, and calls this module. This module
+fetches nothing, renders nothing and decodes no font. It counts the glyphs of a PDF because tokens depend on them. All
+work is bounded, because a file may be hostile. An unreadable value counts as unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.formats.raw_json import text_at
 HEADER = 4 << 10
 """Characters of base64 that Steno decodes to find a picture's size or a recording's header."""
 JPEG_HEADER = 4 << 16
-"""Characters of base64 that Steno decodes of a JPEG: previews of up to 64 KB each may precede its size."""
+"""Characters of base64 that Steno decodes of a JPEG. Previews of up to 64 KB each may come before the JPEG's size."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
 """Assumed bytes per second of recordings without a WAV header: MP3 at 64 kbit/s, PCM with 16 bits at 24 kHz."""
@@ -32,7 +32,7 @@ SAMPLES_BYTES_PER_SECOND = 32_000
 
 
 def pixels(url: str) -> tuple[int, int]:
-    """Return width and height of the picture in a data URL; zeros if unreadable."""
+    """Return width and height of the picture in a data URL, in pixels; zeros if unreadable."""
     start = url.find(",", 0, 200) + 1
     head = _decoded(url, start, HEADER)
     if head.startswith(b"\xff\xd8"):
@@ -183,7 +183,7 @@ def _streams(data: bytes) -> Iterator[bytes | None]:
     """Yield the unpacked streams that may have page text. Yield None for an unreadable stream."""
     left = MOST_UNPACKED
     places = [found.span() for found in islice(_STREAM.finditer(data), MOST_STREAMS)]
-    # Read each stream up to the beginning of the next, because its end mark may be missing.
+    # Read each stream up to the beginning of the next stream, because a stream's own end mark may be missing.
     for (begin, start), (stop, _) in pairwise([*places, (len(data), 0)]):
         before = data[max(0, begin - _DICTIONARY) : begin]
         about = before[before.rfind(b" obj") + 1 :]

@@ -4,7 +4,7 @@
 2. An object with a repeated key is unreadable, because parsers differ on which value counts.
 3. Before decoding, Steno estimates the number of values by counting the bytes `,`, `[` and `{` (marks).
 4. A client that cuts a text inside an emoji sends half a surrogate pair, which the decoder refuses. Steno then decodes
-   a copy with the escape of U+FFFD in its place. Both escapes have the same length, so all positions stay the same.
+   a copy in which the escape of U+FFFD replaces this half. Both escapes have the same length: all positions stay right.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def replaced(json: bytes) -> bytes:
 
 
 LONGEST_KEY = 65_536
-"""Most bytes of a key with the space around it."""
+"""Most bytes of a key, including the whitespace around the key."""
 MOST_MEMBERS = 2_000
 # Possessive quantifiers prevent backtracking.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
@@ -154,7 +154,7 @@ class RawObject:
         return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
-        """Return the span of a member and one comma: the next, or the previous if no kept member follows."""
+        """Return the span of a member and one comma: the comma after it, or before it if no kept member follows."""
         names = list(self.members)
         index = names.index(name)
         following = [n for n in names[index + 1 :] if n not in removed]
@@ -174,7 +174,7 @@ def _members(text: bytes) -> dict[str, Member]:
     if len(values) > MOST_MEMBERS:
         raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
     members, position = dict[str, Member](), text.index(b"{") + 1
-    # Of a repeated key, the decoder keeps only the last value: bytes here then differ, or are left at the end.
+    # If a key is repeated, the decoder keeps only its last value. Bytes then differ, or some are left at the end.
     for name, value in values.items():
         key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
         if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
@@ -192,7 +192,7 @@ class LengthenedObject(RawObject):
 
     def __init__(self, text: bytes, start: int, stop: int, known: Sequence[bytes]) -> None:
         """`known` are the elements between the indexes `start` and `stop`. Raises `Unreadable`."""
-        # An empty string replaces the known elements, because a number could merge with the bytes after it.
+        # An empty string replaces the known elements. Otherwise a number could merge with the bytes after it.
         members, longer = _members(b'%b""%b' % (text[:start], text[stop:])), stop - start - len(b'""')
         self.text, self._start, self._stop, self._known = text, start, stop, known
         self.members = {

@@ -93,7 +93,7 @@ def canonical_content(
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
-    """Return a message's kind, and the confidence that it is a tool result. `plain`: the message has texts only."""
+    """Return a message's kind, and the confidence that the message is a tool result. `plain`: it has texts only."""
     if kind is not Kind.USER or not plain:
         return kind, ResultConfidence.NONE
     return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
@@ -113,7 +113,7 @@ omits."""
 
 
 MOST_NEW = 32
-"""Most new messages in a request that continues a cached history. With more, Steno looks up each message."""
+"""Most new messages after a cached history. If a request has more, Steno looks up every message of the request."""
 MESSAGE_BYTES = 700
 """Memory overhead of a message in bytes, in addition to its raw bytes and its texts."""
 PLACE_BYTES = 80
@@ -129,7 +129,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes that the cache counts. They exclude the bytes shared with a cached longer history."""
+    """Bytes that the cache counts for this history. Bytes that a longer cached history shares do not count again."""
     place: Place
     before: Place | None = None
 
@@ -148,15 +148,15 @@ class MessageReader:
         caches: Caches | None = None,
         mark: str = "",
     ) -> None:
-        """`decode` parses the format's messages. `mark` makes digests of formats differ. The `ignore` patterns match
-        text that digests leave out, such as a date that a client injects."""
+        """`decode` parses the format's messages. With `mark`, equal messages of two formats get different digests.
+        Digests leave out the text that matches `ignore`, such as a date that a client injects."""
         caches = caches or Caches()
         self._digest = identity.digester(b"message", *([mark.encode()] if mark else ()))
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
-        """Messages of cached histories, by their raw bytes. A client that edits its history resends most of its
-        messages."""
+        """Messages of cached histories, by their raw bytes. If a client edits its history, most messages are still
+        found here."""
         self._histories: Cache[Place, _Known] = Cache(caches, "histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
         """Cached prefixes of request bodies, for `WireFormat.read`."""
@@ -189,7 +189,7 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history, because the longer history that shares them may be dropped first."""
+        """Count all bytes of a history. The longer history that shares them may be dropped first."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
@@ -200,7 +200,7 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history and the shorter history that it extends. The cache counted their shared bytes once."""
+        """Drop a history and the shorter history that it extends: the cache counts their shared bytes only once."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -224,7 +224,7 @@ class MessageReader:
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
-        # No other thread has this new message yet.
+        # No lock: no other thread has this new message yet.
         msgspec.structs.force_setattr(draft.message, "digest", self._digest(draft.canonical))
         return draft.message
 
@@ -233,7 +233,7 @@ def _grown(known: _Known, new: Sequence[Message]) -> _Known:
     history = known.history.grown(new) if known.length else History(new)
     raw, size = (*known.raw_messages, *map(_raw, new)), known.size
     for message in new:
-        # Measured, because one wide character makes a whole string up to four times as large.
+        # `getsizeof`, because one wide character makes a whole string up to four times as large.
         held = (*message.texts, *message.thoughts, *(call.arguments for call in message.calls))
         size += len(message.raw) + sum(map(getsizeof, held)) + MESSAGE_BYTES + PLACE_BYTES
     before = known.place if known.length else None
@@ -249,7 +249,7 @@ def _latest_turn(messages: Sequence[Message]) -> int:
 
 
 SHORTEST = 32_768
-"""Least bytes of a cached prefix. To parse a shorter prefix is as fast as to find it."""
+"""Fewest bytes of a cached prefix. Steno parses a shorter prefix as fast as it would find it."""
 SEPARATORS = (b",", b", ")
 """Usual separators between the elements of an array."""
 MOST_COMPARED = 500
@@ -268,9 +268,9 @@ class Beginning(Struct, frozen=True):
     stop: int
     """Index of the end of the last element in the body."""
     marks: int
-    """Number of marks in the prefix: see `holds_more_values`."""
+    """Number of marks in the prefix, as `holds_more_values` counts them."""
     weight: int
-    """Bytes that the cache counts. They exclude the bytes shared with a cached longer prefix."""
+    """Bytes that the cache counts for this prefix. Bytes that a longer cached prefix shares do not count again."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:
@@ -331,7 +331,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix and the shorter prefix that it extends. The cache counted their shared bytes once."""
+        """Drop a prefix and the shorter prefix that it extends: the cache counts their shared bytes only once."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:

@@ -22,7 +22,7 @@ FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI
 
 
 def mark_of(format_: WireFormat) -> str:
-    """Return the mark that makes digests and learnt values of formats differ. The first format has no mark, because its
+    """Return the mark that makes digests and learnt values of formats differ. The first format has none, because its
     values are older than the marks."""
     return "" if format_ is FORMATS[0] else format_.name
 
@@ -69,8 +69,8 @@ UNCOMPACTED = tuple(
         ("/openai/chat/completions", rb"/openai/(v1|deployments/[^/]+)/chat/completions", PASSES),
     )
 )
-"""Complete list. The last two entries are Azure's paths. Two APIs are missing: OpenAI's batches, whose requests are in
-an uploaded file, and WebSockets, which Steno does not relay."""
+"""All such paths; the last two are Azure's. Steno also compacts no requests in OpenAI's batches, which are in an
+uploaded file, and none over WebSockets, which Steno does not relay."""
 
 
 def path_of(target: bytes) -> bytes:
@@ -98,7 +98,7 @@ def format_counted(path: bytes) -> str | None:
 
 
 def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
-    """Return whether Steno keeps the version in the path. Google's base URL has no version."""
+    """Return whether Steno keeps the version in the path, because Google's base URL has no version."""
     return speaks == {"gemini"} or format_at(target) == "gemini"
 
 

@@ -1,8 +1,8 @@
 """Rendering in all formats: turn a view (a planned payload) into raw messages, and add a cache breakpoint.
 
-Some providers cache a prompt only up to its breakpoints. Recalled text, a quotation before the last user message, is
-removed in the next turn, so the cached prefix must end before it. Steno adds a breakpoint there if the client sets
-breakpoints itself and the limit allows one more.
+Some providers cache a prompt only up to its breakpoints. Recalled text is a quotation before the last user message. It
+is removed in the next turn, so the cached prefix must end before the quotation. Steno adds a breakpoint there if the
+client sets breakpoints itself and the limit allows one more.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Breakpoints(Struct, frozen=True):
     """Function that returns the type of a text part for a string content; None if the content must stay a string."""
 
     def may_be_set(self, source: RawObject) -> bool:
-        """Return whether the client may have set breakpoints, by a fast text search."""
+        """Return whether the client may have set breakpoints. A fast text search may find too many."""
         return PROMPT_CACHE_OPTIONS in source or any(member.encode() in source.text for member in self.members)
 
     def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:
@@ -194,7 +194,7 @@ class Breakpoints(Struct, frozen=True):
         quotation may have one, or if that part has a breakpoint already. `source` is the client's request.
         """
         for member in self.members:
-            # Unless the mode is `explicit`, OpenAI sets a breakpoint itself, which counts, too.
+            # Unless the mode is `explicit`, OpenAI sets one breakpoint itself, which counts towards the limit.
             is_explicit = object_of(source.value(PROMPT_CACHE_OPTIONS)).get("mode") == "explicit"
             automatic = member == PROMPT_CACHE_BREAKPOINT and not is_explicit
             marks = _marks(source, payload, member) if member.encode() in source.text else []
@@ -232,7 +232,7 @@ class Breakpoints(Struct, frozen=True):
                 continue
             if parts[place].get(member):
                 return None
-            # Copy the next or else the last breakpoint: a one-hour breakpoint may not follow a five-minute one.
+            # Copy the next breakpoint, or else the last: a one-hour breakpoint may not follow a five-minute one.
             following = (mark for at, mark in marks if at >= index)
             value = next(following, marks[-1][1] if marks else b'{"mode":"explicit"}')
             part = RawObject(RawObject(elements[place]).spliced(remove=(member,)))
@@ -248,7 +248,7 @@ def kept_breakpoint(part: Json) -> Json:
 
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tuple[int, bytes]]:
     """Return the breakpoints in order, each with the index of its message; the index of a tool's breakpoint is -1."""
-    # The provider applies a breakpoint outside of the messages to the last possible part.
+    # A breakpoint outside of the messages: the provider applies it to the last possible part.
     whole = b'"%b":%b' % (member.encode(), source.raw(member) or b"null")
     holders = enumerate((source.raw("tools") or b"", *payload, whole), -1)
     return [(place, mark) for place, raw in holders for mark in marks_in(raw, member)]

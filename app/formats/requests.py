@@ -29,7 +29,7 @@ class TooManyMessages(Unreadable):
 
 
 class BodyBounds(Struct, frozen=True):
-    """Most JSON values and messages of a body that Steno parses. It forwards a larger body unchanged."""
+    """Most JSON values and messages of a body that Steno parses. Steno forwards a larger body unchanged."""
 
     values: int = 200_000
     messages: int = 20_000
@@ -88,10 +88,10 @@ class WireRequest(Struct, frozen=True):
     answer: AnswerAsked
     wishes: Wishes
     hands_off: Reason | None = None
-    """Reason to forward the request unchanged: for example, the provider stores or compacts its history."""
+    """Reason to forward the request unchanged. For example, the provider stores or compacts its history."""
     thinking: str = ""
-    """Thinking mode, if the provider signs thinking. In mode `enabled` the provider refuses a history if the current
-    turn lacks earlier thinking."""
+    """Thinking mode, if the provider signs thinking. In mode `enabled` the provider refuses a history whose current
+    turn lacks some of its thinking."""
 
     @classmethod
     def names_in(cls, source: RawObject) -> Iterator[Named]:
@@ -102,7 +102,7 @@ class WireRequest(Struct, frozen=True):
             return
         try:
             metadata = RawObject(source.raw("metadata") or b"{}")
-        except Unreadable:  # The provider decides on it.
+        except Unreadable:  # The provider decides on the body.
             return
         for name in ("conversation_id", "session_id"):
             if (raw := metadata.raw(name)) is not None:
@@ -130,7 +130,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:  # noqa: ARG003 - in some formats there are none
-        """Return values for the request object that only this format reads, by attribute name."""
+        """Return the values that only this format reads, by attribute name of the request object."""
         return {}
 
     @property
@@ -154,8 +154,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether Steno can count the prompt's tokens: it has no response schema, no text that the provider adds or
-        removes, and only tools that the client runs."""
+        """Whether Steno can count the prompt's tokens. The request has no response schema and no text that the provider
+        adds or removes, and the client runs all its tools."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False
@@ -175,7 +175,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """Return a raw message from outside of the history as a member with key and value; None for other messages."""
+        """Return a raw message as a member (key and value) if it is from outside of the history; otherwise None."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod

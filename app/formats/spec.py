@@ -1,7 +1,7 @@
 """Format tables: the properties of each conversation API that need no code.
 
 Each format has a table, a `FormatSpec`, with the names of members, types and paths that Steno reads and writes. Where
-a vendor's change goes:
+to enter a vendor's change:
 - a new finish reason: `endings`; for a full window of any format: `_WINDOW_FULL`;
 - another end of a stream: `reasons`, because an answer ends with its finish reason (`done_ends`: or with `[DONE]`);
 - a renamed or new usage member: `MEMBERS` in `usage.py`, because providers mix the names of several formats;
@@ -29,27 +29,27 @@ CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoi
 
 
 class SummarySpec(Struct, frozen=True, kw_only=True):
-    """Form of Steno's own summary calls, which have a transcript or continue the client's prompt."""
+    """Form of Steno's own summary calls. A call contains a transcript, or continues the client's prompt."""
 
     quoting: Callable[[str, str], Mapping[str, Any]]
     """Function that returns the members of a call from the instructions and a transcript."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """Tuples of a member that declares tools, and the member and value that forbid calls. Steno sets the second member
-    if the first is in the client's prompt, which Steno must not change: the provider has cached it."""
+    """How to forbid tool calls: a member that declares tools, then the member and value that forbid calls. If the
+    client's prompt has the first, Steno keeps it, because the provider has cached the prompt, and sets the second."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
     """Members that only Steno may set. The operator's parameters may not contain them."""
     optional: tuple[str, ...]
-    """Members that Steno leaves out once a provider's error names them. The operator's parameters are optional, too."""
+    """Members that Steno stops sending once a provider's error names them. The operator's parameters are such, too."""
     other_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors that name an optional member but have another cause, by member."""
+    """Patterns of errors that name an optional member but have another cause. The keys are these members."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors that an optional member causes but that do not name it, by member."""
+    """Patterns of errors that an optional member causes without being named. The keys are these members."""
     caps: tuple[str, str]
     """Names of the output cap: for most models, and for models that reason by default."""
     least_output: int = 0
-    """Smallest output cap that the provider accepts, in tokens."""
+    """Fewest tokens that the provider accepts as an output cap."""
     reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
     """Pattern of the names of models that reason by default."""
     restrained: Callable[[str], Mapping[str, Any]]
@@ -57,7 +57,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     options_member: str = ""
     """Object that contains the options of a call, such as its output cap; empty if they are members of the body."""
     streaming: bytes = b""
-    """End of the path, with the query, that requests a stream; empty if a member does."""
+    """End of the path, with the query, that requests a stream; empty if a member of the body requests it."""
     always_sent: Mapping[str, Any] = MappingProxyType({"stream": True})
     """Options of every call."""
 
@@ -79,9 +79,9 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     page: str
 
     path: bytes
-    """Path of Steno's own calls, with `{model}` in place of the model; without an `address` that of clients, too."""
+    """Path of Steno's own calls, with `{model}` for the model. Without an `address`, clients use this path, too."""
     address: Pattern[bytes] | None = None
-    """Pattern of the paths that Steno compacts, with a model and one of the `methods`; None if there is one path."""
+    """Pattern of the paths that Steno compacts, with a model and one of the `methods`; None if there is only `path`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
     """Whether clients store frames before the answer in their histories. A provider may refuse a tool call after such a
@@ -102,7 +102,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     output_parents: tuple[str, ...] = ()
     """Objects that contain the output caps; empty if the caps are members of the body."""
     declaring_members: tuple[str, ...]
-    """Members that cost prompt tokens, beside the messages."""
+    """Members that cost prompt tokens, in addition to the messages."""
     tool_members: tuple[str, ...] = ("tools",)
     cached_members: tuple[str, ...] = ("tools",)
     """Members that the provider puts before the messages. A change of them invalidates the provider's cache."""
@@ -111,7 +111,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     schema_members: tuple[str, ...]
     """Members that may hold a schema for the answer. Only some models count it as prompt tokens."""
     extending_members: tuple[str, ...]
-    """Members that make the provider add text to the prompt or remove text: Steno then cannot count the prompt."""
+    """Members that make the provider add text to the prompt or remove text. Steno cannot count such a prompt."""
     client_tools: frozenset[str | None]
     """Types of tools that the client runs. Steno does not know the prompt tokens of other tools."""
 
@@ -122,7 +122,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     beside: Pattern[bytes] | None = None
     """Pattern of the key of a member with the instructions, if Steno reads it as the first message of the history."""
     length_tells_window: bool = True
-    """Whether an answer that is cut off may have filled the window; False if it does not share the prompt's window."""
+    """Whether an answer that is cut off may have filled the window; False if answers have a window of their own."""
 
     answer_members: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object, with `usage` and `model`."""
@@ -132,7 +132,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Pattern of refusals of the option for usage in a stream; None if streams always report usage."""
     model: str = "model"
     whole: tuple[Path, ...]
-    """Paths of objects and lists. A body without any of them is no unstreamed answer."""
+    """Paths of objects and lists. An unstreamed answer has at least one of them."""
     texts: tuple[Path, ...]
     """Paths of the model's texts, in a frame or an unstreamed answer."""
     late_texts: tuple[Path, ...] = ()
@@ -198,7 +198,7 @@ CHAT_COMPLETIONS = FormatSpec(
     refusals=tuple((*at, "refusal") for at in _MESSAGES),
     reasons=((*_CHOICE, "finish_reason"),),
     done_ends=True,
-    # A complete answer without a finish reason is finished.
+    # A complete answer counts as finished, even without a finish reason.
     endings={
         **dict.fromkeys(("", "stop", "end_turn", "eos"), Ending.FINISHED),
         "length": Ending.CUT_OFF,
@@ -334,7 +334,7 @@ SETTLED = {
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
-"""Types of items whose `id` links them to another item. Digests depend on it, although `id` is volatile."""
+"""Types of items whose `id` links them to another item. Their digests include `id`, although `id` is volatile."""
 SHORT = 200
 """Most characters of an arguments object without `long_text`. Steno cannot shorten a longer one, so it sends the item
 unchanged or drops it."""

@@ -103,7 +103,7 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
 EventShape = Literal["chunk", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "comment", "off")
 """Ways to announce a compaction before the provider's first frame. `chunk` is the format's safest frame. With `off`
-Steno sends nothing before the provider's status."""
+Steno sends nothing until the provider has answered."""
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class EarlyFrames:
     """Writer of a compaction's frames: `compaction_started`, then `compaction_completed` or `compaction_failed`."""
 
     shape: EventShape
-    """Never `off`."""
+    """Shape of Steno's frames; never `off`."""
     compaction_id: str
     model: str
     """Model in the client's request."""
@@ -121,12 +121,12 @@ class EarlyFrames:
         return KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer can hold them
-        """Return a comment. Some formats return a frame that clients show instead. `members`: see
+        """Return a frame about a compaction: a comment, or in some formats a frame that clients show. `members`: see
         `ContextMembers.status`."""
         return b": %b %b\n\n" % (kind.encode(), self.data(kind, details))
 
     def told(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        """Return the JSON members of a frame: the event as `compaction`, and `members`."""
+        """Return the JSON members of a frame: `compaction` with the event, and `members`."""
         return b",".join(filter(None, (b'"compaction":' + self.data(kind, details), members)))
 
     def data(self, kind: str, details: Mapping[str, Any]) -> bytes:

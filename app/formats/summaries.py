@@ -34,7 +34,7 @@ _SPACE = b" \t\r\n"
 
 
 class SummaryReader:
-    """Parser of a summary call's answer, fed with chunks of a stream or of one JSON object."""
+    """Parser of a summary call's answer. It takes the chunks of a stream or of one JSON object."""
 
     def __init__(self, spec: FormatSpec) -> None:
         self._spec = spec
@@ -56,7 +56,7 @@ class SummaryReader:
         self._usage: dict[str, Any] = {}
         self._model = self._tier = ""
         self._start: bytes | None = b""
-        """Bytes received before it was clear whether they are a stream or JSON."""
+        """Bytes received before Steno knows whether they are a stream or JSON."""
         self._json: bytearray | None = None
         self._splitter = FrameSplitter()
         self._incomplete = 0
@@ -148,7 +148,7 @@ class SummaryReader:
 
 
 def member_named(members: Iterable[str], refusal: bytes) -> str | None:
-    """Return the first of these request members that the body of a provider's error names."""
+    """Return the first of these request members that a provider's error names. `refusal`: the body of the error."""
     return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
 
 

@@ -89,8 +89,8 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
 def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -> Bill:
     """Return the parts of an answer that determine its price.
 
-    A gateway may call another provider with the client's own key. The cost then includes that provider's charge, and is
-    unknown without it.
+    A gateway may call another provider with the client's own key. The cost then includes that provider's charge. If the
+    answer does not report the charge, the cost is unknown.
     """
     said = object_of(usage)
     cost = said.get("cost", said.get("estimated_cost"))

@@ -1,1 +1,1 @@
-"""Chat Completions, OpenAI's first API for conversations, which most other providers speak too."""
+"""Chat Completions, OpenAI's first API for conversations. Most other providers offer it, too."""

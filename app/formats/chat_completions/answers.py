@@ -34,10 +34,10 @@ _SEARCHES = re.compile(r"-search-(?:preview|api)")
 
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
-    """Frames of Chat Completions.
+    """Steno's frames in Chat Completions.
 
-    A member has the same type in every frame and in `context`. LangChain.js merges a stream's chunks and throws on
-    another type.
+    Each member has one type in all frames and in `context`, because LangChain.js merges a stream's chunks and fails if
+    a member changes its type.
     """
 
     head: dict[str, object] = field(init=False)
@@ -91,7 +91,7 @@ class CompletionEditor(AnswerEditor):
 
     @property
     def continues(self) -> bool:
-        """Whether one of Steno's chunks began the answer."""
+        """Whether a chunk that Steno wrote began the answer."""
         return self.early is not None and self.early.shape == "chunk"
 
     def quiet(self, frames: bytes, start: int) -> int:
@@ -122,10 +122,10 @@ class CompletionEditor(AnswerEditor):
         replaced, added = self._headed(said)
         finished = (choice for choice in objects_in(said.value("choices")) if choice.get("finish_reason"))
         finishes = {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
-        # All members go into the first chunk that finishes a choice, the status into the first chunk.
+        # The first chunk gets the status. The first chunk that finishes a choice gets all members.
         members = self.context.report if finishes and not self.finished else b"" if self.begun else self.context.status
         self.begun = True
-        if len(self.finished) < self.choices:  # Bounded, because a provider may send any number of choices.
+        if len(self.finished) < self.choices:  # A limit: a provider may send any number of choices.
             self.finished |= finishes
         if replaced or added or hides:
             said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
@@ -137,7 +137,7 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """Return members of Steno's head for a chunk: values to replace in the chunk, and members to add."""
+        """Return changes that give a chunk Steno's id, time and model: values to replace, and members to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}

@@ -41,7 +41,7 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
     if not isinstance(role, str):
         raise Unreadable("A message has no role.")
     content, kind = message.get("content"), SPEC.roles.get(role, Kind.OTHER)
-    if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
+    if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Fast path for most messages.
         kind, confidence = of_user(kind, (content,))
         return Draft(
             Message(kind, role, (content,), raw, b"", result_confidence=confidence), canonical(message, ignore)
@@ -212,7 +212,7 @@ def _left(raw: bytes, part: Altered) -> bytes:
 
 
 def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """Return members to replace and to remove. Providers refuse an empty `tool_calls`, so it is removed."""
+    """Return members to replace and to remove, so that only `calls` remain. Providers refuse an empty `tool_calls`."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:
@@ -273,7 +273,7 @@ class ChatRequest(WireRequest, frozen=True):
         options = self.source.raw("stream_options") or b"null"
         try:
             given = RawObject(options if options.startswith(b"{") else b"{}")
-        except Unreadable:  # Such as a repeated key: the provider decides on it.
+        except Unreadable:  # For example, a key is repeated. The provider decides on the body.
             return self.source.spliced(replaced, OWN_MEMBERS)
         asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
         if "stream_options" in self.source:

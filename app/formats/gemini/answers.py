@@ -3,7 +3,7 @@
 Each event of a stream is a whole answer with the usage so far. The last event has a finish reason and the final usage.
 Steno adds `context_status` to the first event, and all members to the last. Clients parse every line as data, so Steno
 sends no comments or named events. Clients drop a turn if one of its events has no part, so Steno's events have an empty
-text. Without `alt=sse` a stream is one array of such answers. Steno edits the first and the last of them.
+text. Without `alt=sse` a stream is one array of answers. Steno then edits the first and the last answer of the array.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.formats.sse import MOST_VALUES, EarlyFrames, event
 
 @dataclass(slots=True)
 class GeminiEvents(EarlyFrames):
-    """Frames of Gemini's format: answers with an empty text, the only added frames that all clients accept."""
+    """Steno's frames in Gemini's format: answers with an empty text. All clients accept such frames."""
 
     def keep_alive(self) -> bytes:
         return self._with(b"")
@@ -50,7 +50,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Return the body with Steno's error code in `details`."""
+        """Return the body of one of Steno's errors, with the error code in `details`."""
         info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "steno"}
         return _envelope(error.status, {"message": error.message, "details": [info]})
 

@@ -1,15 +1,15 @@
 """Gemini's requests, contents and token costs.
 
-The path names the model and whether to stream; on Steno's own routes the body does. A request with `cachedContent`
-contains only the contents after the cached ones. Costs are from prompts whose size Google reported (docs/estimates.md).
+The path names the model and whether to stream. On Steno's own routes the body names both. A request with
+`cachedContent` contains only the contents after the cached ones. docs/estimates.md says how the costs were measured.
 
 A content is a message: it has a role and parts, and each part holds one text, call, result or file. A user's content
 holds the results. A result names its call's tool, and since Gemini 3 the call's id. Without ids, results answer the
 calls in order. Steno reads the `systemInstruction` as a content of the role `system`.
 
 Gemini accepts two contents of one role in a row, but a call only after a user's content. So Steno inserts a user's text
-before a model's content that would come first, or that would follow another model's content only because Steno omitted
-contents between them. A signature is a member of the part that it signs.
+before a model's content that would come first. Steno also inserts it between two contents of the model if only the
+omission of other contents made them adjacent. A signature is a member of the part that it signs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ COMPACTION_PROMPT = b"You are a specialized system component responsible for dis
 UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented dummy signature, for a call whose arguments Steno changed."""
 VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
-"""Members with keys that the client chose."""
+"""Members whose keys the client chose. Steno does not respell these keys."""
 
 
 def camel(value: object) -> object:
@@ -134,7 +134,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return the text of a part. For a result, this is its only member if that is a text, or else its JSON."""
+    """Return a part's text. The text of a result is its only member if this is a text, else the result's JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -151,7 +151,7 @@ def text_of(part: Json) -> str | None:
 
 
 def _with_text(part: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """Return a part with another text, without respelling its keys; None for an empty text, which providers refuse."""
+    """Return a part with another text and its own key names. None for an empty text, which providers refuse."""
     sort = _sort(object_of(camel(part)))
     if sort == "text":
         return {**part, "text": text} if text else None

@@ -1,1 +1,1 @@
-"""Messages, Anthropic's API for conversations, which Claude Code speaks and some other providers too."""
+"""Messages, Anthropic's API for conversations. Claude Code and some other providers use it, too."""

@@ -30,7 +30,7 @@ PING = event(b'{"type": "ping"}', "ping")
 
 @dataclass(slots=True)
 class MessageEvents(EarlyFrames):
-    """Frames of Messages. All clients accept a `ping` anywhere, even with additional members."""
+    """Steno's frames in Messages: `ping` events. All clients accept these anywhere, even with additional members."""
 
     def keep_alive(self) -> bytes:
         return KEEP_ALIVE if self.shape == "comment" else PING
@@ -53,13 +53,13 @@ class MessageEditor(AnswerEditor):
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Return the body with Steno's error code as `code`, which is more precise than the type."""
+        """Return the body of Steno's error. `code` is Steno's code, because Anthropic's types are less precise."""
         members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
         return _envelope(members if error.param is None else {**members, "param": error.param})
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body with the provider's message unchanged, because clients react to its words."""
+        """Return the body of a refusal. The provider's message stays unchanged, because clients react to its words."""
         members = provider_error(status, headers, body, now)
         # `provider_error` fills in a missing type with one of OpenAI's types.
         given = b'"type"' in body

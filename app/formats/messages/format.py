@@ -1,7 +1,7 @@
 """Requests of Messages, token costs of Claude, and the `WireFormat`.
 
 Claude's costs follow Anthropic's documentation as far as possible. Other models cost the same in every format. The
-constants are in Claude's own tokens. An estimate is in tokens of o200k_base; calibration converts it to Claude's.
+constants are in Claude's own tokens. An estimate is in tokens of o200k_base, which calibration converts to Claude's.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     if source.raw("thread") not in (None, b"null"):
         return Reason(Code.SERVER_STATE)
-    # Compaction at once or from a threshold on. Edits that clear results or thinking do not count.
+    # True for compaction at once or from a threshold on. Edits that clear results or thinking do not count.
     edits = (str(edit.get("type")).startswith("compact_") for edit in edits_in(source))
     if object_of(source.value("compaction")).get("type") == "summarize" or any(edits):
         return Reason(Code.NATIVE_COMPACTION)
@@ -166,7 +166,7 @@ FILE = 25
 PAGE = 1_570
 """Most tokens of the picture of a page."""
 POINTS = 4.0
-"""Pixels for each square point of a page. The provider draws a page at twice its width and height."""
+"""Pixels for each square point of a page, because the provider draws a page at twice its width and height."""
 UNKNOWN_FILE = 1_600
 """Tokens of an unreadable file, about those of one page."""
 ENCRYPTED = Encrypted(250, 4.9)
@@ -182,9 +182,9 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Exceptions to the table below: part of a model's name, and tokens before its tools without and with a forced call."""
+"""Exceptions to `_PREAMBLES_SINCE`: part of a model's name, tokens before the tools, and with a forced call."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""First version of models, and their tokens before the tools without and with a forced call, the newest first."""
+"""First version of models, tokens before the tools, and these tokens with a forced call. Newest models first."""
 
 
 @lru_cache(maxsize=1_024)

@@ -182,7 +182,7 @@ BREAKPOINTS = Breakpoints(
 
 
 _PASSED_ON = ("document", "search_result")
-"""Types of blocks that may come from a tool, in addition to its result."""
+"""Types of blocks with quoted content. Beside a tool result, such a block may come from the tool."""
 
 
 def is_beside(raw: bytes) -> bool:
@@ -244,7 +244,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         sealed=expires or (bool(blocks) and all(map(is_sealed, blocks))),
         expires=expires,
         signed_thinking=any(block.get("type") in SEALED for block in blocks),
-        # True in a paused turn: the assistant's next message begins with the result of the provider's tool.
+        # True for a paused turn: the assistant's next message begins with the result of the provider's tool.
         bound=any(block.get("id") not in returned for block in served),
     )
 
@@ -285,8 +285,8 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
-    """Return one message for a history that the provider compacted. Its kind is that of instructions, because Steno
-    never moves or cuts those. Its texts begin with the last compaction."""
+    """Return one message for a history that the provider compacted. It has the kind of instructions, because Steno
+    never moves or cuts instructions. Its texts begin with the last compaction."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))
@@ -327,8 +327,8 @@ def _thoughts(blocks: Sequence[Json]) -> list[str]:
 def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
     """Return the canonical form of a message: a text equals one text block. Null and empty members equal missing ones.
 
-    It has no thinking and no cache breakpoints, because clients drop or move them between turns. Unknown keys count.
-    `ignore` removes volatile text, such as a date that a client injects.
+    The form has no thinking and no cache breakpoints, because clients drop or move them between turns. Unknown keys
+    count. `ignore` removes volatile text, such as a date that a client injects.
     """
     content = [
         _canonical_block(block, ignore)

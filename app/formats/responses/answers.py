@@ -1,8 +1,8 @@
 """Answers in Responses: add Steno's members on the way to the client.
 
 The first frame of a stream gets `context_status`, and the frame that ends the response gets all members. Other frames
-keep their bytes. A provider opens its stream before it checks the prompt. So an answer begins with its first item, and
-an error before the first item is a refusal.
+keep their bytes. A provider opens its stream before it checks the prompt. So Steno treats an error before the first
+item of the answer as a refusal.
 
 Sequence numbers must ascend, and a stream has one response id. If Steno ends a provider's stream with an error, the
 error continues its numbers and its id.
@@ -34,14 +34,14 @@ UNSAID: dict[str, Any] = {
     "tools": [],
     "metadata": {},
 }
-"""Members that client SDKs require in every response."""
+"""Members that client SDKs require in every response, with their default values."""
 FAILED = "server_error"
-"""Code for an error without a code."""
+"""Error code for an error that has none."""
 
 
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
-    """Comments, because SDKs fail on frames before `response.created`."""
+    """Steno's frames in Responses: comments, because SDKs fail on other frames before `response.created`."""
 
     outcome: bytes = b""
     """JSON member with the compaction's result, for the provider's first frame."""

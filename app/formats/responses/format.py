@@ -7,8 +7,8 @@ before the next item. The provider makes `compaction` items: the model reads no 
 The history is `input`, a text or items. Two raw messages are no items: the `instructions` member with its key, and an
 input that is a text. Steno forwards a request unchanged if the provider stores or is to compact its history.
 
-OpenAI's models see tools, calls and schemas in another form than in Chat Completions, so their costs differ, and so do
-Grok's. Costs are from prompts whose size the providers reported (docs/estimates.md).
+OpenAI's models see tools, calls and schemas in another form than in Chat Completions, so the costs differ. Grok's costs
+differ, too. Costs are from prompts whose size the providers reported (docs/estimates.md).
 """
 
 from __future__ import annotations
@@ -275,8 +275,8 @@ def _compacted(raw: bytes) -> list[dict[str, Any]]:
 
 
 def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
-    """Return one message for a history that the provider compacted, which Steno never moves. Before the `compaction`
-    item, the model reads only the leading instructions."""
+    """Return one message for a history that the provider compacted. Steno never moves this message. Before the
+    `compaction` item, the model reads only the leading instructions."""
     leading: list[Message] = []
     for item in items[:-1]:
         message = _read(b"", item)
@@ -352,7 +352,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """Remove the id of an item whose preceding reasoning is gone, because the id makes the provider look for it."""
+    """Remove the id of an item whose preceding reasoning is gone. The provider would look for this reasoning."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
@@ -464,7 +464,7 @@ class ResponsesRequest(WireRequest, frozen=True):
 
     @classmethod
     def array(cls, raw_messages: Sequence[bytes]) -> bytes:
-        """Return the input: a single text stays a text, any other input becomes a list of items."""
+        """Return the input. A single text stays a text; any other input becomes a list of items."""
         if len(raw_messages) == 1 and raw_messages[0].startswith(b'"'):
             return raw_messages[0]
         return b"[%b]" % b",".join(map(as_item, raw_messages))
@@ -516,7 +516,7 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""Tokens around the tools before gpt-5. Negative, because Steno counts headings that prompts of these models lack."""
+"""Tokens around the tools before gpt-5. Steno counts headings that these prompts lack, so this number is negative."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
 """Additional tokens of a call, and of a call without an id before gpt-5."""
 REQUIRED = 8
