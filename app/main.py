@@ -271,8 +271,8 @@ def _log_finding(finding: Finding) -> None:
 
 
 async def _check_services(services: Services) -> None:
-    """Log a warning about the database; the store logs that it is away. Log problems that an upstream's list of models
-    shows, so that the operator sees a wrong base URL before the first chat."""
+    """Log problems of the database, except an outage, which the store logs. Log problems that an upstream's list of
+    models shows, so that the operator sees a wrong base URL before the first chat."""
     if (found := await check_database(services.store)).state == "warning":
         _log_finding(found)
     for provider in services.providers.all:
@@ -298,7 +298,7 @@ def _lifespan(
         gc.collect()
         return_freed_memory()
         gc.freeze()
-        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for under 1 ms. The sum is the same.
+        # A pass over 50,000 young objects stops all requests for 8 ms, over 5,000 for under 1 ms. The sum is equal.
         gc.set_threshold(5_000, 50, 50)
         try:
             yield

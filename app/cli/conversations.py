@@ -101,7 +101,7 @@ def _with_store(config: str | None, database_url: str | None, work: Callable[[St
 
 
 async def _latest(store: Store, limit: int, tenant: str) -> list[tuple[str, StoredConversation]]:
-    """Return the `limit` latest conversations of all tenants whose id begins with `tenant`, each with its tenant."""
+    """Return the `limit` latest conversations, each with its tenant. `tenant`: beginning of the tenant's id."""
     found: list[tuple[str, StoredConversation]] = []
     for seen in await store.rest(read_tenants):
         if seen.id.startswith(tenant):
@@ -111,7 +111,7 @@ async def _latest(store: Store, limit: int, tenant: str) -> list[tuple[str, Stor
 
 
 async def _owner(store: Store, conversation_id: str, tenant: str) -> str:
-    """Return the tenant of a conversation whose id begins with `tenant`. Raises `NotFound` for none or several."""
+    """Return the conversation's tenant. `tenant`: beginning of its id. Raises `NotFound` for none or several."""
     tenants = [seen.id for seen in await store.rest(read_tenants) if seen.id.startswith(tenant)]
     owners = [each for each in tenants if await store.rest(find_conversation, each, conversation_id)]
     if not owners:

@@ -148,7 +148,7 @@ async def windows_of(settings: Settings, names: Sequence[str]) -> list[tuple[str
 
 
 async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
-    """Ask the provider for its models. Return the outcome, and the environment variable of the used key, if any.
+    """Ask the provider for its models. Return the outcome, and the environment variable with the sent key, if any.
 
     OPENAI_API_KEY is used for the default upstream only.
     """

@@ -102,7 +102,7 @@ def run(
         fail(str(error), CANNOT_START)
     except OSError as error:
         fail(f"{command[0]} cannot be started: {error.strerror}.", NOT_EXECUTABLE)
-    if status == -signal.SIGINT:  # Die of the same signal, so that a loop in a shell script ends, too.
+    if status == -signal.SIGINT:  # End by the same signal: a loop in a shell script ends, too.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     raise typer.Exit(status if status >= 0 else 128 - status)

@@ -171,8 +171,8 @@ class Server(uvicorn.Server):
 
     def run_until_stopped(self) -> str | None:
         """Serve until stopped. Return the reason for a failed start, or None."""
-        # uvicorn sets its handlers when its loop runs, and raises the signals again after the shutdown. A signal before
-        # that would be lost; one after it would end the process with a failure.
+        # uvicorn handles signals only while its loop runs, and raises them again after the shutdown. Otherwise an
+        # earlier signal would be lost, and a signal raised again would end the process with a failure.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.handle_exit)
         with suppress(SystemExit):  # Raised by uvicorn after a failed start.

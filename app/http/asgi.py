@@ -22,14 +22,14 @@ CONNECTION = "steno.connection"
 """Scope key: the request's `Cycle`, if Steno's own protocol serves it."""
 
 KNOWN = "steno.known_head"
-"""Scope key: dict that all requests of a connection with the same head share (see `KnownHead`). It caches values that
-depend on the head alone."""
+"""Scope key: dict that is shared by all requests with the same head on one connection (see `KnownHead`). It caches
+values that depend on the head alone."""
 AUTHORITY = "steno.authority"
 """Scope key: the host in a request target that is an absolute URL; None for a path."""
 HANDSHAKE = "steno.handshake"
 """Scope key: True if the request asks for a WebSocket. The headers in the scope lack its `Upgrade` header."""
 JOINED = 65_536
-"""Maximum bytes of a body that is written together with its head: copying it costs less than another write."""
+"""Maximum bytes of a body that is written together with its head. Copying them is cheaper than another write."""
 CLOSES = b"connection: close\r\n"
 
 
@@ -69,7 +69,7 @@ class Cycle(RequestResponseCycle):
         self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # bytes if it arrived with its head
 
     def whole_body(self) -> bytes | None:
-        """Take the body if all of it has arrived, else return None: far faster than `receive` with a timeout."""
+        """Take the body if all of it has arrived, else return None. This is faster than `receive` with a timeout."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
         if self.flow.read_paused:  # Taking the body makes room, as in `receive`.
@@ -249,7 +249,7 @@ def until_disconnect(answer: ClientAnswer) -> Iterator[None]:
     finally:
         connection.when_left(None)
         if has_left:
-            working.uncancel()  # Also if the block replaced the CancelledError by another error.
+            working.uncancel()  # Necessary even if the block replaced the CancelledError.
 
 
 @lru_cache(1)

@@ -22,7 +22,7 @@ AT_ONCE = 64 << 10
 MOST_PARTS = 4_096
 """Number of unread parts above which reading pauses: one read can bring 10,000 parts, each a Python object."""
 JOINED = 64 << 10
-"""Maximum bytes of a body that is written together with its head: copying it costs less than another write."""
+"""Maximum bytes of a body that is written together with its head. Copying them is cheaper than another write."""
 
 NEVER = math.inf
 _TICK = 0.001
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline, in loop time. A timer that fires earlier stays, and is then set again."""
+        """Set the deadline, in loop time. An earlier timer stays; when it fires, it is set to the deadline."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)

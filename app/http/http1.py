@@ -195,7 +195,7 @@ class AnswerReading:
             self.unread += len(taken)
 
     def stop(self) -> None:
-        """Drop the parser: it refers to this object, and only the garbage collector would free the cycle."""
+        """Drop the parser. It refers to this object, so only the garbage collector would free this cycle."""
         self._parser = None
 
     # Callbacks of the parser.
@@ -229,7 +229,7 @@ class AnswerReading:
             raise GarbledAnswer(f"The headers are longer than {LONGEST_HEAD} bytes.")
         self.status, self.headers, self.arrived = status, fields, True
         if self._to_head:
-            self.complete = True  # Not reused: a body sent by mistake would be read as the next answer.
+            self.complete = True  # Not reused: the next answer could begin with a body sent by mistake.
         else:
             self.reusable = parser.should_keep_alive()
 

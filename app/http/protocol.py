@@ -29,7 +29,7 @@ HEAD_BYTES = HEADER_BYTES + 65_536
 MOST_WAITING = 16
 """Maximum number of pipelined requests that wait on one connection."""
 SPARE_CONNECTIONS = 100
-"""Number of connections above the limit that Steno answers with 503. It closes further ones without an answer."""
+"""Number of connections above the limit that Steno answers with 503. Steno closes any more without an answer."""
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
@@ -119,14 +119,14 @@ class KnownHead(Struct, frozen=True):
     """Index of `content-length` in the headers. Its digits stand between `before` and `after`."""
     _before: bytes
     _gap: int
-    """Length of the head up to and with the digits."""
+    """Length of the head up to and including the digits."""
     _after: bytes
     size: int
     _known: dict[str, Any]
 
     @classmethod
     def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
-        """Build it from a head's bytes and parsed scope; None unless the head has exactly one plain content-length."""
+        """Build from a head's bytes and its scope. Return None unless the head has one plain content-length."""
         places = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
         found = _LENGTH.search(head)
         if found is None or len(places) != 1 or scope["headers"][places[0]][1] != found[1]:

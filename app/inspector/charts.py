@@ -161,7 +161,7 @@ class Column(NamedTuple):
 
 def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
     """Return the variables of the chart's template; None without requests. `sent`, `forwarded`, `area`: SVG points;
-    `lines`: height, name and tokens of trigger and window in the chart; `above`: text on those above the chart."""
+    `lines`: height, name and tokens of trigger and window; `above`: text about them if they are above the chart."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)
@@ -244,7 +244,7 @@ LABELS: Mapping[str, str] = {
     "reserve": "Kept for the answer",
     "free": "Free",
 }
-"""Labels of the fillings: the payload's contents in order, the tokens over the window, and the rest of the window."""
+"""Names of the bar's shares: the payload's contents in order, tokens over the window, and the rest of the window."""
 _OF_PART: Mapping[str, str] = {
     "instructions": "instructions",
     "summarized": "summaries",
@@ -258,7 +258,7 @@ _OF_PART: Mapping[str, str] = {
     "verbatim": "verbatim",
     "carried": "verbatim",
 }
-"""Filling by the kind of a coverage part; all other kinds are masked or cut messages."""
+"""Share of the bar (key of `LABELS`) by the kind of a coverage part. Other kinds are masked or cut messages."""
 
 
 class Share(NamedTuple):
@@ -288,7 +288,7 @@ def window_shares(parts: Sequence[Mapping[str, Any]], window: int, limit: int | 
 
 
 def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the payload's tokens by filling. Their sum is the size of the payload."""
+    """Return the payload's tokens by share (key of `LABELS`). Their sum is the size of the payload."""
     found: dict[str, int] = {}
     for part in parts:
         filling, tokens = _OF_PART.get(part["kind"], "masked"), part["tokens"]

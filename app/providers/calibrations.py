@@ -36,14 +36,14 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""Number of samples after which a calibration learns from only one sample a second: each takes up to 0.5 ms."""
+"""Number of samples after which a calibration uses at most one a second, because each takes up to 0.5 ms."""
 PAUSE_SECONDS = 1.0
 
 
 class Calibrations:
     """Calibrations of all upstreams' models.
 
-    Samples do not use the store's write-behind queue, because it merges and erases rows by conversation.
+    Samples do not use the store's write-behind queue, because that queue merges and erases rows by conversation.
     """
 
     def __init__(self, store: Store) -> None:
@@ -65,7 +65,7 @@ class Calibrations:
         self._throttle = LogThrottle()
 
     def of(self, key: CalibrationKey) -> Calibration:
-        """Return the calibration from memory; the prior if there are no samples."""
+        """Return the calibration from memory. Without samples, it is the prior, the assumption for a new model."""
         known = self._known.use(key) if len(key.model) <= LONGEST_MODEL else None
         return known or Calibration(prior_for(key.model, key.formula, key.tools))
 

@@ -39,7 +39,7 @@ PRICES_REMEMBERED = 1_000
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
-"""Time for which providers usually cache an unused prompt: by default, and if the client pays for a longer time."""
+"""Seconds for which providers usually cache an unused prompt: by default, and if the client pays for a longer time."""
 
 
 class _Latest(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Ledger:
         metrics: Metrics,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`tariff_of`: returns the prices for the requested model and the model that answered ("" if unknown)."""
+        """`tariff_of` returns prices by the requested model and the model that answered ("" if unknown)."""
         self._writes = writes
         self._metrics = metrics
         self._tariff_of = lru_cache(PRICES_REMEMBERED)(tariff_of)
@@ -79,8 +79,8 @@ class Ledger:
         return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
-        """Whether the provider probably still caches the conversation's last prompt. False if no answer that this
-        process received reported cached tokens."""
+        """Whether the provider probably still caches the conversation's last prompt. False unless an answer to this
+        process has reported cached tokens."""
         latest = self._sent.get((tenant, conversation_id, model))
         return latest is not None and latest.sent.caches and self._is_recent(latest)
 

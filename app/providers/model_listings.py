@@ -46,14 +46,14 @@ log = structlog.get_logger("steno.windows")
 
 REFRESH_SECONDS = 3600.0
 REFRESH_CHANGING_SECONDS = 60.0
-"""Time between two listings if the windows depend on how models are loaded."""
+"""Seconds between two listings if the windows depend on how models are loaded."""
 RETRY_SECONDS = 300.0
 ASK_SECONDS = 5.0
-"""Timeout of one answer."""
+"""Timeout of one answer, in seconds."""
 FETCH_SECONDS = 10.0
-"""Timeout of all answers of one listing."""
+"""Timeout of all answers of one listing, in seconds."""
 WAIT_SECONDS = 1.0
-"""Time from the start of the first listing during which client requests may wait for it."""
+"""Seconds from the start of the first listing during which client requests may wait for this listing."""
 MOST_LISTED = 10_000
 """Most models in all lists together."""
 MOST_ENTRIES = 3_000
@@ -61,11 +61,11 @@ MOST_ENTRIES = 3_000
 PAGE = 1_000
 """Models per page, if a list has pages."""
 MOST_VALUES = 200_000
-"""An answer with more values is not decoded. The longest lists have a quarter of this number."""
+"""Most JSON values of an answer that Steno decodes. The longest lists have a quarter of this number."""
 MOST_SHOWN = 64
 """Most models of an Ollama server that Steno asks about, one by one, in a listing."""
 LEAST_CONTEXT = 256
-"""Smaller numbers of tokens are not read as windows, because chat models have larger windows."""
+"""Fewest tokens that Steno reads as a window. Chat models have larger windows."""
 OLLAMA_DEFAULT = 4_096
 """Window in tokens with which Ollama loads a model on a machine with little memory."""
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
@@ -84,7 +84,7 @@ CONTEXT_NAMES = (
 INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens", "inputTokenLimit")
 OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionTokens", "outputTokenLimit")
 HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
-"""Members of an entry that may be objects, which contain the members named above."""
+"""Members of an entry that may be objects. Such an object contains the window's members."""
 LITELLM_CREATED = 1_677_610_602
 """Value of `created` that LiteLLM gives every model."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
@@ -111,7 +111,7 @@ class ModelListing(Struct, frozen=True):
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Model names by their aliases in lower case."""
     any_name: Window | None = None
-    """Window for every model name, of a server that ignores the name."""
+    """Window of all models, if the server ignores the model's name."""
     changes: bool = False
     """Whether windows depend on how models are loaded at the moment."""
     simulated: bool = False
@@ -136,7 +136,7 @@ ListingOutcome = ModelListing | ListingRefused | StenoError
 
 
 class ModelListings:
-    """Listings of one provider. Decides when Steno asks the provider, and with whose key."""
+    """Listings of one provider. They decide when Steno asks the provider, and with whose key."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class ListingReader:
                 path = f"{self._path.removesuffix('/openai')}/models?pageSize={PAGE}"
                 return await self._gemini(listing, headers, path)
         except StenoError:
-            pass  # The windows of /v1/models apply.
+            pass  # The windows from /v1/models apply.
         return listing
 
     async def _llama_cpp(self, listing: ModelListing, headers: Headers) -> ModelListing:
@@ -295,7 +295,7 @@ class ListingReader:
         return replace(listing, models={name: window}, any_name=window)
 
     async def _litellm(self, listing: ModelListing, headers: Headers) -> ModelListing:
-        """Use the smallest window of a name's deployments, because any of them may answer."""
+        """Use the smallest window of a name's deployments, because any deployment may answer."""
         windows = dict(listing.models)
         for entry in _entries(await self._read("/v1/model/info", headers), "data"):
             name, window = _name(entry, "model_name"), announced(entry)
@@ -386,7 +386,7 @@ def _window(context: int | None, note: str | None = None) -> Window | None:
 
 
 def _entries(content: object, member: str) -> list[dict[str, Any]]:
-    """Return the objects of the list, at most `MOST_ENTRIES`. Together's list has no object around it."""
+    """Return the objects of the list, at most `MOST_ENTRIES`. The provider Together sends a bare list."""
     listed = content.get(member) if isinstance(content, dict) else content
     return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
 

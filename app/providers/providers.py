@@ -82,7 +82,7 @@ class Provider:
         self._alternating.learn(tenant, (format_, model), True)
 
     def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes) -> int:
-        """Return the number of leading messages whose thinking the model refused in this turn (empty: in any turn)."""
+        """Return the number of leading messages whose thinking the model refused in this `turn`. Empty: in any turn."""
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
 
     def learn_refused_thinking(self, tenant: str, format_: str, model: str, turn: bytes, messages: int) -> None:

@@ -32,7 +32,7 @@ STEP_SHARE = 260 / 272
 CAPS_REMEMBERED = 1_000
 """Number of models whose cap is cached, because parsing a name is slow."""
 MOST_SEPARATORS = 24
-"""Names with more separators are not parsed. The known names have at most nine."""
+"""Most separators in a name that Steno parses. The known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
 """Parts of a name that mark a different model with another window."""
 _SEPARATORS = re.compile(r"[-@:/.]")
@@ -44,7 +44,7 @@ _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Prefixes for region and vendor on Bedrock: `us.anthropic.claude-...`."""
 
 BundledWindow = tuple[int, int | None, int | None]
-"""Most tokens of prompt and completion together, of the prompt, if that is less, and of the completion."""
+"""Most tokens of prompt and completion together, of the prompt if this is less, and of the completion."""
 
 
 class ListedPrice(NamedTuple):
@@ -69,8 +69,8 @@ class ListedModel(Struct, frozen=True):
     regions: dict[str, float] = {}
     """Factors of the price, by the region that an answer names."""
     cap: int | None = None
-    """Prompt tokens above which a compaction is due however large the window is, for models known to read long prompts
-    well; None: the usual cap."""
+    """Prompt tokens above which a compaction is due in any window, for models known to read long prompts well. None:
+    the usual cap applies."""
 
     def tariff(self, name: str) -> Tariff:
         """Return the list prices as a tariff. `name` is the name by which the model was called."""
@@ -147,12 +147,12 @@ def cap_of(model: str, usual: int) -> int:
 
 
 def look_up(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """Return the entry's name and the entry that is closest to the model's name."""
+    """Return name and value of the entry whose name is closest to the model's name."""
     return _first(names_of(model), table)
 
 
 def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
-    """Return the entry for the model, after the entry's name, which may lack provider, vendor, date and tag.
+    """Return name and value of the model's entry. The entry's name may lack provider, vendor, date and tag.
 
     No other part may be missing: `-pro` and `-mini` are other models, and so are fine-tuned models.
     """

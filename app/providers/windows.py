@@ -1,8 +1,8 @@
 """Context windows of models: from the settings, or else from /v1/models, a refusal, the bundled registry, or a guess.
 
 1. A limit that a refusal names lowers a configured or announced window, and replaces a bundled or guessed window.
-2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. It
-   applies to the refused tenant, and to all tenants if a second tenant was refused with a similar limit (`CLOSE`).
+2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. The
+   limit applies to the refused tenant. If a second tenant gets a similar limit (`CLOSE`), it applies to all tenants.
 3. Only tenants that the provider has answered can confirm a limit, because a client can invent keys.
 4. Steno ignores a limit if the provider answered a larger prompt of the tenant, or of two tenants, within a day. It
    ignores a limit below half of the configured window, unless the limit was measured (see `Windows.learn`).
@@ -52,7 +52,7 @@ FINE_TUNE = "ft:"
 
 
 class Windows:
-    """The windows of one upstream's models. `window_of` reads memory only: the memory is filled in the background."""
+    """The windows of one upstream's models. `window_of` reads only memory, which is filled in the background."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Windows:
         self._tasks = OwnedTasks()
         self.listings = ModelListings(at, upstream, self._tasks, clock, default_headers)
         self.answered_tenants: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants that the provider answered. Only their limits can confirm limits: it refuses invented keys."""
+        """Tenants that the provider answered. Only they confirm limits, because the provider refuses invented keys."""
         counts = self.answered_tenants.__contains__
         self.limits: TenantFacts[str, int] = TenantFacts(LEARNT_SECONDS, clock, counts=counts, agrees=are_close)
         """Learnt limits by model."""
@@ -147,7 +147,7 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        """Store the limit of a refusal for a day, or the tenant's stored limit again if it is smaller.
+        """Store the limit of a refusal for a day; if the tenant's stored limit is smaller, keep that limit for a day.
 
         `output` is the output cap of the refused request. A limit below the cap is probably about the output, and is
         ignored. `is_measured`: the limit is the size of a prompt plus its answer, or a smaller prompt was answered.
@@ -189,7 +189,7 @@ class Windows:
                     self._tasks.start(self._store_limit(tenant, name, limit), "windows")
 
     def add_prompt(self, tenant: str, model: str, tokens: int, asked: int | None = None) -> None:
-        """Record the size of an answered prompt, in the provider's tokens. Forget the tenant's limit if it is less."""
+        """Record the size of an answered prompt, in the provider's tokens. Forget a smaller limit of the tenant."""
         name = _limit_key(model, asked)
         if len(name) > LONGEST_MODEL:
             return
@@ -254,7 +254,7 @@ def bundled_window(model: str) -> Window | None:
 
 
 def complete(announced: Window, known: Window | None) -> Window:
-    """Add the bundled limits of input and output that an announced window of about the same size lacks."""
+    """Return the announced window. Add bundled limits of input and output that it lacks, if both sizes are close."""
     if known is None or abs(known.context - announced.context) > CLOSE * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None

@@ -1,1 +1,1 @@
-"""Proxy: chat requests pass router, endpoint, request, recovery and reply, other requests only some of them."""
+"""Proxy: the path of a request through router, endpoint, request, recovery and reply. Some requests skip steps."""

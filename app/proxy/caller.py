@@ -4,10 +4,10 @@ Steno identifies a caller by the first of these:
 
 1. the header in `clients.header`, from a peer in `server.trusted_proxies`: one tenant for each value;
 2. `clients.tenant`: one tenant for all other callers;
-3. the credentials: one tenant for each set of keys, or `anonymous` without keys, if that is allowed.
+3. the credentials: one tenant for each set of keys, and the tenant `anonymous` for allowed callers without a key.
 
-If an upstream has a key of the operator's, every request needs the header in `clients.header`. If this setting is
-empty, Steno then accepts only requests from this machine.
+If an upstream has a key of the operator's, every request needs the header in `clients.header`. If that setting is
+empty, Steno accepts only requests from this machine.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Identity(Struct, frozen=True):
 class Authenticator:
     """Identifies callers.
 
-    A key means the same tenant in every header. Several keys together mean another tenant than each key alone, because
-    one key may be a placeholder that many callers send, such as a key that only the SDK requires.
+    A key means the same tenant in every header. Several keys together mean another tenant than each key alone: one
+    of the keys may be a placeholder that many callers send, for example because an SDK requires a key.
     """
 
     digests: Digests
@@ -151,7 +151,7 @@ class Authenticator:
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Return the value of `clients.header`; None without a letter or digit. Raises `InvalidCredentials`."""
+        """Return the name in `clients.header`; None if it has no letter or digit. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None
@@ -180,7 +180,7 @@ class Authenticator:
             )
 
     def _require_anonymous(self, headers: Headers, peer: str) -> None:
-        """Raise `MissingCredentials` if the settings do not allow this caller without a key."""
+        """Raise `MissingCredentials` if the settings require a key from this caller."""
         if self.allow_unauthenticated is False:
             raise MissingCredentials(
                 "No API key was sent. Send an Authorization header: server.allow_unauthenticated is false here."

@@ -57,9 +57,9 @@ HEADERS = (
 )
 """Headers that name the conversation, by precedence: Steno's own, then the session headers of known tools."""
 HEAD_BYTES = 200
-"""Estimated bytes of a cached head with its digest."""
+"""Estimated bytes of a cache entry for a head, a digest by which Steno recognises a history."""
 TIP_BYTES = 250
-"""Estimated bytes of a cached tip (a conversation's deepest head) with its tenant and conversation id."""
+"""Estimated bytes of a cache entry for the deepest head of a conversation."""
 _HEADER_SET = frozenset(HEADERS)
 _decode_name = msgspec.json.Decoder(str | None).decode
 
@@ -116,7 +116,7 @@ def name_in_json(member: str, raw: bytes) -> str | None:
 
 
 def encoded_name(name: str) -> bytes:
-    """Encode a name for a header; the inverse of `name_in_header`."""
+    """Encode a name for a header. `name_in_header` is the inverse."""
     # Nearly all names need no quoting, and this check is faster than `quote`.
     is_plain = name.isascii() and name.replace("_", "").isalnum()
     return name.encode() if is_plain else quote(name, safe=PLAIN).encode()

@@ -55,7 +55,7 @@ FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
 
 class tolerated:  # noqa: N801 - a context manager; as a generator it would take 2 % of each request's time
-    """Log and suppress a fault of Steno's own, so that requests that would work without Steno do not fail."""
+    """Context manager that logs and suppresses Steno's own faults, so that they do not fail the request."""
 
     def __init__(self, event: str, request: ChatRequest, *raised: type[Exception]) -> None:
         """`raised`: expected errors, which are not suppressed."""
@@ -177,7 +177,7 @@ class ChatEndpoint:
     async def _decide(self, exchange: Exchange, request: ChatRequest) -> Decision:
         compactor = self._services.compactor
         with tolerated("a request was not prepared", request):
-            # For such a decision `prepare` is not needed, unless it has to leave out refused thinking.
+            # A request with an early decision needs no `prepare`, unless Steno has to leave out refused thinking.
             if not request.thinking_from and (early := request.decide_early()) is not None:
                 return early
             self._services.store.writes.catch_up()
@@ -189,8 +189,7 @@ class ChatEndpoint:
 
     async def _send(self, exchange: Exchange, attempt: Attempt) -> None:
         """Send a payload, wait for the answer, and meanwhile count the uncounted messages. If the client's stream has
-        begun, its SDK cannot retry, so Steno retries. Raises the upstream errors.
-        """
+        begun, the client cannot retry, so Steno retries. Raises the upstream errors."""
         if exchange.stream is not None:
             exchange.stream.decide(attempt.decision)
         retries, may_repeat = RetryBudget(attempt.request.wait_seconds), exchange.stream is not None
@@ -199,7 +198,7 @@ class ChatEndpoint:
             while True:
                 try:
                     await self._send_once(exchange, attempt)
-                except UpstreamUnreachable:  # Safe to repeat, because the provider has not received the request.
+                except UpstreamUnreachable:  # Steno may repeat: the provider has not received the request.
                     if not may_repeat or (pause := retries.pause()) is None:
                         raise
                 else:
@@ -286,7 +285,7 @@ class ChatEndpoint:
 
 
 UPLOAD_BYTES = 1_000_000_000
-"""Maximum bytes of a streamed body. It takes no memory, but occupies a connection."""
+"""Maximum bytes of a streamed body. Such a body takes no memory, but occupies a connection."""
 
 
 class CountingEndpoint(ChatEndpoint):

@@ -102,9 +102,9 @@ class Refusal(Struct, frozen=True):
     """Refused part: usage in streams, signed thinking, two messages of one role in a row, another order of the
     messages, the size, or something else."""
     status: int = 0
-    """Status of a refusal of kind `other`, even if only the first frame of a stream names it; 0 for other kinds."""
+    """Status of a refusal of kind `other`, from the HTTP answer or the first frame of a stream; 0 for other kinds."""
     said: str = ""
-    """The provider's message about roles or order; a sentence with the status for kind `other`."""
+    """The provider's message about roles or order. For kind `other`: a sentence with the status."""
     overflow: Overflow | None = None
     limit_is_learnt: bool = False
     """True if Steno has learnt the overflow's limit for later requests."""
@@ -153,7 +153,7 @@ class Attempt:
         return self.request.forwarded(self.decision)
 
     def mark_refused(self) -> None:
-        """Record the latest call as refused. Its status is 200, but its answer is an error, or empty."""
+        """Record that the latest call was refused by an error, or by an empty answer, with status 200."""
         self.calls[-1].status = HTTPStatus.BAD_REQUEST
 
 
@@ -191,7 +191,7 @@ class Exchange:
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):
             decision = replace(decision, why=(wire.hands_off,))
-        # Ask only models that report usage only if asked. Steno removes the usage from the client's answer.
+        # Some models report the usage of a stream only on request. Steno removes usage that only it requested.
         may_ask = not is_untouched and self.services.events.body and wire.answer.stream and not wire.answer.wants_usage
         model = request.format.name, wire.model
         asks_usage = may_ask and (

@@ -53,7 +53,7 @@ def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
 def learn_overflow(
     request: ChatRequest, overflow: Overflow, output: int | None = None, *, is_measured: bool = False
 ) -> None:
-    """Learn a limit. `output`: the output cap, if the limit may be about it. `is_measured`: an answer confirmed it."""
+    """Learn a limit. `output`: output cap that the limit may mean. `is_measured`: an answer confirmed the limit."""
     windows, asked = request.provider.windows, request.measure.asked
     windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
 
@@ -101,7 +101,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     """Learn from an answer's usage. None: the answer reported no usage. `streamed`: the answer was a stream."""
     request = attempt.request
     wire, conversation, provider, tenant = request.wire, request.conversation, request.provider, request.tenant
-    # Only streams may lack the usage.
+    # Only streams may lack the usage. Learn whether this model's streams report it without being asked.
     if streamed and not (attempt.asks_usage or wire.answer.says_whether_usage):
         learn_streamed_usage(request, StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
     reported = usage.prompt if usage else None
@@ -117,7 +117,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     if not holds_media:
         calibrations.learn(learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
-        # No message is omitted, and all media are pictures of known size. All tokens beyond the text's are for them.
+        # No message is omitted, and all media are pictures of known size: all tokens except the text's are for them.
         plain, scaled = shown
         sample = picture_sample(calibrations.of(key), attempt.tokens - scaled, plain, reported)
         if sample is not None:

@@ -1,7 +1,7 @@
 """Recovery: the changed payload that Steno may send after the provider refused a payload.
 
-Steno changes the messages of a request at most once. A payload without usage or thinking, or with merged messages of
-one role, does not count.
+Steno changes the messages of a request at most once. Omitting usage or thinking, or merging adjacent
+messages of one role, does not count as a change.
 
 | refused | new payload | learnt |
 |---|---|---|
@@ -60,9 +60,8 @@ UNKNOWN_FAULT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTIT
 MESSAGES_CHANGED = ("order", "size", "other")
 """Kinds of refusals after which Steno changes the messages."""
 FIRST_PIECE_SECONDS = 1.0
-"""Seconds for which Steno holds back a stream that has no content yet, because the stream may turn out to be a refusal.
-After a changed payload, Steno holds it back for `longest_silence`, unless more than `MOST_EMPTY_FRAMES` frames
-arrive."""
+"""Seconds for which Steno holds back a stream that has no content yet, because the stream may be a refusal. After a
+changed payload Steno waits for `longest_silence` instead, until more than `MOST_EMPTY_FRAMES` frames have arrived."""
 MOST_EMPTY_FRAMES = 10
 """Most frames without content at the start of a stream. After more frames, the content may have an unknown format."""
 
@@ -77,7 +76,7 @@ async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: Upstre
         attempt.refusal = await _read_refusal(exchange, attempt, body)
     elif status in MISSING_PATH_STATUSES:
         body, _ = await answering.read_ahead(LONGEST_REFUSAL, raises=False)
-        # A refusal of another spelling, such as with an additional slash, does not show that the path is missing.
+        # A refusal of another spelling, such as one with a second slash, does not show that this path is missing.
         is_own = request.format.is_at(exchange.caller.target.partition(b"?")[0])
         if is_own and says_no_such_path(status, body):
             request.provider.lacks(request.format.name, request.tenant)
@@ -154,7 +153,7 @@ async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, fi
                 return Refusal("thinking", view=without)
     overflow = overflow_in(status, headers, body, first_frame=first_frame)
     if overflow is not None and overflow.needs_pressure and _smaller_limits(attempt, overflow) is None:
-        overflow = None  # The refusal names no reason, and the prompt is far smaller than the window.
+        overflow = None  # No overflow: the refusal names no reason, and the prompt is far below the window.
     if overflow is not None:
         refusal = Refusal("size", overflow=overflow)
     elif view is not None and (said := refused_shape(status, body, first_frame=first_frame)) is not None:
@@ -268,7 +267,7 @@ def _smaller_limits(refused: Attempt, overflow: Overflow) -> SmallerLimits | Non
 
 
 def takes_place(refused: Attempt, changed: Attempt) -> bool:
-    """True if the client gets the answer to `changed`, not the refusal. It always gets the answer to its own bytes."""
+    """Return whether the client gets the answer to `changed`, and not the refusal of `refused`."""
     if refused.refusal is None or refused.refusal.keeps_messages:
         return True
     if changed.decision.view is None and refused.decision.view is not None:

@@ -254,13 +254,13 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, is_recorded: bool 
     writes, epoch = services.store.writes, services.store.writes.epoch
     path = None if reason.code is Code.SUMMARY_CALL else path_of(caller.target).decode("latin-1")
     exchange.headers = own = bypass(services, exchange.record, path, reason)
-    reading = partial(caller.format.model_in, body, caller.target)  # Often readable even if the body is not.
+    reading = partial(caller.format.model_in, body, caller.target)  # Often readable even if the rest is not.
     model = await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)
     reader = caller.format.editor() if is_recorded else None
     try:
-        # If the provider is another Steno, the client gets its headers.
+        # If the provider is another Steno, the client gets the other Steno's headers.
         await relay_as_sent(exchange, answering, [] if are_of_steno(answering.headers) else own, reader)
     finally:
         if reader is not None and not writes.is_erased(caller.tenant, "", epoch):

@@ -123,9 +123,9 @@ class Unread(Struct, frozen=True):
 async def read_request(services: Services, caller: Caller, body: bytes, request_id: str) -> ChatRequest | Unread:
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
-    If the client or the provider compacts the conversation in this request, Steno forwards the request unread, unless
-    it exceeds the window: then Steno compacts it, so that the client can continue. If the request has signed thinking,
-    which the provider may refuse after earlier compactions, Steno reads the request without compacting it.
+    If the client or the provider compacts the conversation in this request, Steno forwards the body unread. If such a
+    request exceeds the limit, Steno compacts it, so that the client can continue. But Steno never compacts such a
+    request with signed thinking, which the provider may refuse after earlier compactions.
     """
     if SUMMARY_CALL in caller.headers:  # Sent by this Steno or by another Steno.
         return Unread(Reason(Code.SUMMARY_CALL), body)
@@ -247,7 +247,7 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
     if shape is None:
         name = EVENTS.decode()
         raise InvalidRequest(f"{name} must be one of {', '.join(EVENT_SHAPES)}; it is {asked!r:.100}.", name)
-    # With several choices Steno sends nothing early, because its chunk with the role belongs to one choice.
+    # With several choices Steno sends nothing early, because its first chunk would belong to only one choice.
     if not wire.answer.stream or wire.answer.choices != 1:
         return "off"
     if asked is None and wire.SPEC.early_is_content and wire.has_tools:
@@ -266,7 +266,7 @@ async def count_messages(services: Services, tenant: str, conversation: Conversa
 def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[None] | None:
     """Start to count the tokens of new messages: long text in a worker thread, short text later in the event loop.
 
-    The caller must await the returned task before it uses the count. For short text, return None.
+    Return the task for long text; the caller must await it before it uses the count. For short text, return None.
     """
     conversation, prompt = request.conversation, request.prompt
     if not (uncounted := prompt.uncounted):

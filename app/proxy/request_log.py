@@ -139,7 +139,7 @@ class RequestRecord:
         )
 
     def answered(self, answering: UpstreamExchange, *, logs_refusal: bool = True) -> None:
-        """Record the provider's status. `logs_refusal`: log an error status. False: the caller may log it later."""
+        """Record the provider's status. `logs_refusal`: log an error status now; if False, the caller may log it."""
         self.metrics.upstream_first_byte.observe(monotonic() - self.sent)
         if (ended := self.throttle.end(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])

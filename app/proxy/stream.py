@@ -19,7 +19,7 @@ from app.proxy.exchange import Attempt, Exchange
 from app.proxy.reply import context_headers, context_members, context_of, relay_stream, status_member
 
 SILENCE_SHARE = 1 / 3
-"""Maximum silence of a stream as a share of the client's timeout, so that one keep-alive may be late."""
+"""Longest silence of a stream, as a share of the client's timeout. A third leaves time for one late keep-alive."""
 KEEP_ALIVE_SECONDS = 10.0
 """Seconds between keep-alives, unless the client has a short timeout. Reverse proxies have longer timeouts."""
 LEAST_SILENCE = 1.0
@@ -32,7 +32,7 @@ HEADERS: Headers = [
 
 
 def longest_silence(caller: Caller) -> float:
-    """Return the seconds between keep-alives of a stream to this client, which depend on the client's timeout."""
+    """Return the seconds between keep-alives to this client. They depend on the client's timeout."""
     return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience()))
 
 
@@ -70,7 +70,7 @@ class EarlyStream:
 
     async def relay(self, attempt: Attempt) -> None:
         """Relay the provider's answer as a part of the stream. Raises the upstream errors."""
-        self.decide(attempt.decision)  # A failed recovery may have begun the stream without a decision.
+        self.decide(attempt.decision)  # If recovery failed, the stream may have begun without a decision.
         await self._end_waiting()
         answering, request = attempt.answering, attempt.request
         headers, status = answering.headers, answering.status

@@ -77,7 +77,7 @@ class HistoryKey(Struct, frozen=True):
 
 
 class HistoryMap(Generic[V]):
-    """Latest value for each history and branch. The key is the history's content, not a conversation id."""
+    """Map from histories to values. It has the latest value of each branch, and needs no conversation id."""
 
     def __init__(self) -> None:
         self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)
@@ -269,7 +269,7 @@ class Cache(Generic[K, V]):
         size: Callable[[K, V], int],
         on_evict: Callable[[K, V], object] | None = None,
     ) -> None:
-        """Several caches may have one `name`. `size` returns the bytes of a key and its value. `on_evict` is called
+        """Several caches may share a `name`. `size` returns the bytes of a key and its value. `on_evict` is called
         under the lock with evicted entries, but not with popped entries."""
         caches.bytes_of[name] += 0
         self.on_evict = on_evict

@@ -27,9 +27,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE = 1 << 20
 """Allocations of at least this many bytes get their own pages, which return to the system when they are freed."""
 KEPT = 8 << 20
-"""Free bytes at the end of an arena that may stay with the process."""
+"""Free bytes at the end of a malloc arena that may stay with the process."""
 ARENAS = 2
-"""Number of arenas: one for the event loop, and one for the worker threads. Usually one of these threads runs."""
+"""Number of malloc arenas: one for the event loop, one for the worker threads. Usually one of these threads runs."""
 
 
 class OwnedTasks:
@@ -39,7 +39,7 @@ class OwnedTasks:
         self._told_at = inf
         self._tasks: set[asyncio.Task[Any]] = set()
         self.draining = False
-        """True once the server is stopping: callers start no new work."""
+        """True once the server is stopping. Callers must then start no new work."""
 
     def stop(self) -> None:
         """Start the time limit of `drain`. Call it as soon as the server is asked to stop, before open answers end."""

@@ -65,7 +65,7 @@ class StoredCalibration(Struct, frozen=True):
 async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
-    """Return at most 10,000 recently changed calibrations of all tenants, the latest first. None: of any age."""
+    """Return at most 10,000 calibrations of all tenants, the latest change first. None includes those of any age."""
     rows = (
         sa.select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
     )
@@ -80,7 +80,7 @@ async def learn_calibrations(
 ) -> dict[CalibrationKey, Calibration]:
     """Add the samples to the stored calibrations, and return the results. Needs a transaction.
 
-    It locks the rows, so that replicas do not overwrite each other's samples. The order of the ids prevents deadlocks.
+    Lock the rows, so that replicas do not overwrite each other's samples. The order of the ids prevents deadlocks.
     """
     keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
     if not keys:
@@ -136,8 +136,8 @@ def _calibration(row: sa.Row[Any]) -> Calibration:
 async def read_learned_windows(
     connection: AsyncConnection, upstream: str, most: int
 ) -> Sequence[sa.Row[str, str, int, int]]:
-    """Return `model`, `tenant`, `limit_tokens` and `left_ms` (milliseconds until it expires) of at most `most` limits,
-    the last to expire first."""
+    """Return `model`, `tenant`, `limit_tokens` and `left_ms` (milliseconds until the limit expires) of at most `most`
+    limits, the last to expire first."""
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = sa.select(row.model, row.tenant, row.limit_tokens, left.label("left_ms"))
     live = rows.where(row.upstream == upstream, row.expires_at > read_once(now_ms()))
@@ -166,7 +166,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Delete the tenant's limit if it is less than `below` tokens: another replica may have stored a larger limit."""
+    """Delete the tenant's limit if it is less than `below` tokens. Another replica may have stored a larger limit."""
     own = owned(learned_windows, tenant, upstream=upstream, model=model)
     await connection.execute(sa.delete(learned_windows).where(own, learned_windows.c.limit_tokens < below))
 

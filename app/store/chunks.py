@@ -61,7 +61,7 @@ async def recent_first_chunks(
     found = sa.select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
         owned(summary_chunks, tenant, series=series, level=0, first_index=0),
         table.history_length.is_not(None),
-        # Saves rows: thousands of chunks may end with the same message.
+        # This condition saves rows: thousands of chunks may end with the same message.
         table.created_at > read_once(now_ms() - round(within_seconds * 1000)),
         is_among(connection, table.last_message_digest, frozenset(messages)),
     )
@@ -220,8 +220,8 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
     table = summary_chunks.c
     folds = sa.select(table.id, table.children).where(table.tenant == tenant, sa.cast(table.children, sa.Text) != "[]")
     reached: set[str] = set()
-    # A fold ends at or after the end of its children, and has a higher level than they. So in this order children come
-    # before their folds, and one pass finds all folds.
+    # A fold ends where its last child ends or later, and has a higher level than its children. So in this order
+    # children come before their folds, and one pass finds all folds.
     for fold in await connection.execute(folds.order_by(table.last_index, table.level)):
         if not (children | reached).isdisjoint(fold.children):
             reached.add(fold.id)

@@ -118,7 +118,7 @@ class StoredConversation(ConversationState, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True):
-    """Filter of a list of conversations, also by status and model of the latest request. All conditions must be met."""
+    """Filter of a list of conversations; all conditions must be met. `status` and `model` are of the latest request."""
 
     text: str = ""
     """Part of the conversation's id or of one of its summaries."""
@@ -274,7 +274,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
         await connection.execute(sa.delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
     if is_known:
         await connection.execute(sa.delete(conversations).where(own))
-    # Pins last: `set_pins` locks the conversation's row, so by now it has stored its pins, or will find no row.
+    # Pins last. `set_pins` locks the conversation's row: it has stored its pins by now, or will find no row.
     await connection.execute(sa.delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))
     return is_known
 

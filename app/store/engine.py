@@ -143,7 +143,7 @@ def is_away(error: BaseException, *, at_start: bool = False) -> bool:
     """Whether the error is an outage, so that a later attempt may succeed.
 
     At Steno's start, a wrong password, a missing right and a file that cannot be opened or written are no outage. Later
-    they are: an operator changes the password, or the volume has become read-only.
+    they are outages, because the operator may change the password, or the volume may become writable again.
     """
     if isinstance(error, OSError | PoolExhausted):
         return True
@@ -276,8 +276,8 @@ class Database:
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
         """Open one transaction. On SQLite it takes the write lock first, so the rows that it reads cannot change.
 
-        It waits at most `lock_seconds` for each lock on PostgreSQL, and `QUEUE_SECONDS` for earlier writers of this
-        process on SQLite; `PATIENT_LOCK_SECONDS` with `patient`. A longer wait ends in `Contended`.
+        The longest wait is `lock_seconds` for each lock on PostgreSQL, and `QUEUE_SECONDS` for earlier writers of this
+        process on SQLite. With `patient` it is `PATIENT_LOCK_SECONDS` on both. A longer wait raises `Contended`.
         """
         if self._writer is not None:
             await self._take_turn(self._writer, PATIENT_LOCK_SECONDS if patient else QUEUE_SECONDS)
@@ -445,7 +445,7 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
-    def lower(value: object) -> object:  # SQLite's own changes ASCII letters only.
+    def lower(value: object) -> object:  # SQLite's own function changes ASCII letters only.
         return value.lower() if isinstance(value, str) else value
 
     connection.create_function("lower", 1, lower, deterministic=True)
@@ -511,7 +511,7 @@ class Guard:
                 done, _pending = await asyncio.wait({task}, timeout=timeout / SLICES)
                 left -= task not in self._database.queued
         finally:
-            if not done:  # Too late, or the client left.
+            if not done:  # The call took too long, or the client left.
                 self._abandon(task)
         if not done:
             raise StoreUnavailable(f"the database did not answer within {timeout * 1000:.0f} ms")

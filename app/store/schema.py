@@ -99,12 +99,12 @@ async def is_newest(database: Database) -> bool:
 async def upgrade(
     database: Database, export: Path | None = None, secret_digest: bytes | None = None, *, binds: bool = False
 ) -> tuple[str | None, bool]:
-    """Migrate, or create the tables in an empty database. Return the old revision, None if the database was empty, and
-    whether the database had no digest of a secret before.
+    """Migrate, or create the tables in an empty database. Return the old revision (None if the database was empty), and
+    whether this call stored the digest of the secret.
 
     Store the digest in an empty database; with `binds`, also in a database without a digest. Write the rows of release
-    0.1 that this release does not use to the file `export`. Without a file, refuse them.
-    Raises StoreUnavailable if a retry may help, and DatabaseUnusable if not.
+    0.1 that this release does not use to the file `export`. Without `export`, refuse a database with such rows. Raises
+    StoreUnavailable if a retry may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
         before = await current(connection)

@@ -291,8 +291,8 @@ class Store:
         masks: str | None,
         bind: bool = True,
     ) -> StoredPrefix:
-        """Return the pins in this chain, the chunks of `series` that begin and end at `cuts`, and the masks of the
-        settings `masks` at `cuts`. Without `series`, return no chunks; without `masks`, return no masks.
+        """Return the pins in this chain, the chunks of `series` that begin and end at `cuts`, and the mask boundaries
+        at `cuts` for the mask settings `masks`. If `series` or `masks` is None, return none of these.
 
         Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """

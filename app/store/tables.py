@@ -1,7 +1,7 @@
 """The tables, and helpers for SQL statements: the clock, conditions, lists of keys, pages of a list.
 
-Primary keys begin with the tenant, and queries name it, so that no tenant reads another tenant's rows. Only
-`calibrations` and `learned_windows` are read for all tenants; these tables contain no text of messages.
+Primary keys begin with the tenant, and queries name the tenant, so that no tenant reads another tenant's rows. Only
+`calibrations` and `learned_windows` are read for all tenants. These tables contain no text of messages.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ summary_chunks = sa.Table(
     sa.PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, and the generated name would be longer.
     sa.UniqueConstraint("tenant", "series", "level", "from_digest", "through_digest", name="uq_summary_chunks_range"),
-    # Without the tenant, the index compares a third of the bytes. Digests of different tenants differ anyway.
+    # An index without the tenant compares a third of the bytes. Digests of different tenants differ anyway.
     sa.Index(None, "through_digest"),
     sa.Index(None, "tenant", "last_message_digest", "created_at"),
     sa.Index(None, "tenant", "created_at", "id"),

@@ -87,7 +87,7 @@ class UsageSum(Struct, frozen=True):
     failed: int = 0
     """Calls with a status other than 200."""
     summarized: int = 0
-    """Calls with status 200 and this context status; likewise the next two."""
+    """Calls with status 200 and the context status of this name. The next two fields count likewise."""
     trimmed: int = 0
     bypassed: int = 0
     unreported: int = 0
@@ -115,7 +115,7 @@ class UsageSum(Struct, frozen=True):
     """Sum of `UsageRecord.saved_cost`; negative if the clients' unchanged requests would have cost less."""
     too_large_saved_cost: float = 0.0
     compared: int = 0
-    """Calls with known saved cost."""
+    """Calls whose `saved_cost` is known."""
     too_large_compared: int = 0
     requests: int = 0
     """Number of client requests that caused the calls; 0 if not counted."""
@@ -151,7 +151,7 @@ class UsageGroup(Struct, frozen=True):
 
 
 class UsageReport(Struct, frozen=True):
-    """Sums over a tenant's calls in a period. `UsageSum.requests` is 0."""
+    """Sums over a tenant's calls in a period. `UsageSum.requests` is not counted, and stays 0."""
 
     sums: UsageSums
     groups: Sequence[UsageGroup]

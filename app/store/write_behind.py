@@ -193,8 +193,8 @@ class WriteBehind:
             await asyncio.wait({self._task})
 
     async def flush(self, conversations: Sequence[Key] | None = None) -> None:
-        """Write the queued conversations and usage records, and one batch of histories: of these conversations, or by
-        default the due histories. Raise if the database cannot be reached; rows that are not written stay queued."""
+        """Write the queued conversations and usage records, and one batch of histories: those of `conversations`, or by
+        default the due histories. Raise if the database cannot be reached. Rows that are not written stay queued."""
         self.catch_up()
         # Choose the histories before the conversations are written: a history needs its conversation's row. Compress
         # them before the lock, so that no other task waits for the compression.
