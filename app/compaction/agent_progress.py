@@ -1,8 +1,8 @@
 """Agent progress: the files that tool calls read and changed, the latest plan, and the last failure.
 
 Tool names differ between clients. So Steno infers the effect of a call from common parts: a verb in the tool's name, a
-path among the arguments, or a shell command. Steno looks for a file that the command prints, and files that the command
-writes. Other calls have no known effect.
+path among the arguments, or a shell command. In a command, Steno looks for the file that it prints, and the files that
+it writes. Other calls have no known effect.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ OPENING = (
     " instructions.]"
 )
 LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
-"""Maximum characters that are parsed: of a command or patch; of the arguments of a call in tags; of a path."""
+"""Maximum characters that Steno parses of a command or patch, of the arguments of a call in tags, and of a path."""
 LONGEST_CALL, LONGEST_RESULT = 160, 300
 """Maximum characters of a quoted call, and of a quoted result."""
 MOST_READ = 20
-"""Maximum number of listed files that were only read."""
+"""Maximum number of listed files that were read but not changed."""
 LEAST_ITEMS = 2
 """Minimum number of checkbox items in a plan."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200
-"""`_BEGINNING`: characters at the start of a result that are searched for a report that nothing was done.
-`_STATUS_CHARACTERS`: characters at either end that are searched for an exit status."""
+"""`_BEGINNING`: characters at the start of a result in which Steno looks for a rejection of the call.
+`_STATUS_CHARACTERS`: characters at each end of a result in which Steno looks for an exit status."""
 
 _LISTS = read_wordings(__package__, "agent_progress.toml")
 _READING, _CHANGING, _PLANS = (frozenset[str](_LISTS[name]) for name in ("reading", "changing", "plans"))
@@ -53,7 +53,7 @@ _LAST_TAG = re.compile(r"</([a-z]\w*)>(?:\s*</function_calls>)?\s*\Z")
 _MEMBER = re.compile(r"<(\w+)(?:(?:=| name=\")(\w+)\"?)?>(.*?)</\1>", re.DOTALL)
 _IN_PLACE = re.compile(r"-[A-Za-z]*i|--in-place")
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?(.*)(?:\n(?![ \t\r]*\1[ \t\r]*$).*)*(?:\n.*)?", re.MULTILINE)
-"""Here-document, through the line with its delimiter. Group 2 is the rest of the line where it begins."""
+"""Here-document, through the line with its delimiter. Group 2 is the rest of the line that begins the document."""
 _TOKENS = re.compile(r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s;&|<>()'"\\])+)|(&&|\|\||>>|>&|[;&|<>\n])""", re.DOTALL)
 
 
@@ -79,8 +79,8 @@ class CompletedCall(Struct, frozen=True):
 
 
 def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int) -> Iterator[str]:
-    """Yield entries about the first `covered` messages, the most important first, except entries that later messages
-    made outdated. `longest_plan`: maximum characters of the plan."""
+    """Yield entries about the first `covered` messages, the most important first. Omit entries that later messages made
+    outdated. `longest_plan`: maximum characters of the plan."""
     if (plan := _latest_plan(messages)) and plan[0] < covered:
         yield f"plan in message {plan[0] + 1}: {indented(shorten(plan[1], longest_plan))}"
     calls = [call for call in completed_calls(messages) if not messages[call.message].sealed]
@@ -114,8 +114,8 @@ def _items(text: str) -> str:
 
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
-    """Return the position and description of the last failed command whose result explains the failure, and which did
-    not succeed later. The result of a search without matches, for example, explains nothing."""
+    """Return the position and description of the last command that failed and did not succeed later. Skip a failure
+    that its result does not explain, such as a search without matches."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:
@@ -132,8 +132,8 @@ def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
 
 
 def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[str]:
-    """Yield an entry for each changed file, the latest first, then one entry for all files that were only read. Files
-    that a message after the first `covered` read or changed are omitted."""
+    """Yield an entry for each changed file, the latest first, then one entry for all files that were only read. Omit
+    files that a message after the first `covered` read or changed."""
     changed: dict[str, CompletedCall] = {}
     seen: dict[str, CompletedCall] = {}
     for call in calls:

@@ -32,7 +32,7 @@ LATEST_SUMMARIES = 4
 GROWTH_MARGIN = 1.25
 """Factor for the measured growth rate of a conversation, because the rate varies."""
 FIRST_SUMMARY_SECONDS = 20.0
-"""Assumed seconds of a model's first summary."""
+"""Assumed duration of a model's first summary call."""
 LEAST_SECONDS = 0.001
 """Minimum seconds in the denominator of a rate."""
 HOUR = 3_600.0
@@ -41,8 +41,8 @@ LIKELY_TOKENS_PER_HOUR = 10_000
 """A conversation with at least `LIKELY_REQUESTS` requests and `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour is likely
 to continue."""
 PLANNED_GROWTH = 0.05
-"""Minimum change of a history, as a share of `Budget.room`, before its compaction is planned again: each plan reads the
-store. An urgent compaction is planned at once."""
+"""Minimum change of a history, as a share of `Budget.room`, between two plans of its compaction: each plan reads the
+store. Steno plans an urgent compaction at once."""
 LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction."""
 
@@ -152,8 +152,8 @@ class Background:
         """Tokens of each history when its latest background compaction was planned."""
 
     def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
-        """Record an answered request, and start the compaction that the next requests will need. Never raise: an error
-        would close the client's connection after a good answer. Not called for histories up to `least_counted`."""
+        """Record an answered request, and start the compaction that later requests will need. Never raise: an error
+        would close the client's connection. The caller skips histories up to `least_counted`."""
         try:
             if not (settings.enabled and request.may_compact and request.policy.summarises):
                 return
@@ -170,7 +170,7 @@ class Background:
             growth = self._rates.of(request.conversation_key).growth(seconds)
             ahead = background_budget(budget, growth)
             is_urgent = is_missed or sent > latest_start(budget, growth)
-            # An urgent compaction ignores the trigger: a payload without its due summary may be far below it.
+            # An urgent compaction ignores the trigger, because this payload may be far below the trigger.
             planned = self._planned.get(request.conversation_key)
             has_grown = planned is None or abs(conversation.tokens - planned) >= PLANNED_GROWTH * budget.room
             if is_urgent or (sent > ahead.trigger.quiet_tokens and has_grown):

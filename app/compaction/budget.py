@@ -26,7 +26,7 @@ MOST_RESERVED = 0.25
 their answers are far shorter."""
 MIN_SUMMARY = 256
 WIDE_RECALL = 3
-"""Factor of `Shares.recall` for a question, if the view has so much room."""
+"""Factor of `Shares.recall` for a question of the user, if the view has enough room."""
 WORDS_SHARE, WIDE_WORDS_SHARE = 0.12, 0.20
 """Maximum share of `Budget.room` for the user's words in all chunks; `WIDE_WORDS_SHARE` if the view meets its
 target."""
@@ -42,26 +42,26 @@ HEURISTIC_CAUTION = 0.85
 PROMPT_ERROR = 0.02
 """Share of a prompt by which its estimate may be too low."""
 UNTOLD_ERROR = 0.25
-"""Replaces `PROMPT_ERROR` if the provider's refusal does not give the prompt's tokens."""
+"""Share in place of `PROMPT_ERROR` if the provider's refusal does not give the prompt's tokens."""
 SOFT_SHARE = 0.55
 """Share of `Budget.room` below which no background compaction starts."""
 LEAST_OVER_TARGET = 1.10
-"""Multiple of the target below which no background compaction starts, because it would free hardly anything."""
+"""Multiple of the target below which no background compaction starts, because a compaction would free too little."""
 WAIT_SHARE = 0.97
 """Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
-"""Like `WAIT_SHARE`, but as a multiple of `Budget.room`: the operator may have set the cap to limit the price."""
+"""Maximum of `most_without_summary` as a multiple of `Budget.room`: the operator may set the cap to limit the price."""
 REMEMBERED_SHARE = 0.5
 """Minimum size of a request that counts for `RequestRate`, as a share of `background_threshold`."""
 LEAST_KEPT = 0.5
-"""Minimum share of target and tail that remains after the expected growth, which is uncertain, is subtracted."""
+"""Minimum share of target and tail that remains when Steno subtracts the expected growth, which is uncertain."""
 
 
 class Window(Struct, frozen=True):
     """Tokens that a model accepts."""
 
     context: int
-    """Maximum of prompt and completion together."""
+    """Maximum tokens of prompt and completion together."""
     source: WindowSource
     max_input: int | None = None
     max_output: int | None = None
@@ -134,10 +134,10 @@ class Budget(Struct, frozen=True):
     """Base of the ratios: the limit, or the cap if that is less."""
     trigger: Trigger
     target: int
-    """Maximum view after a compaction."""
+    """Maximum size of the view after a compaction."""
     tail_turns: int
     tail: int
-    """Maximum verbatim tail. The last unit stays verbatim even if it is larger."""
+    """Maximum size of the verbatim tail. The last unit stays verbatim even if it is larger."""
     tail_fill: int
     summary: int
     fold: int
@@ -152,7 +152,7 @@ class Budget(Struct, frozen=True):
     reserve: int = 0
     """Part of the window reserved for the completion, in the provider's tokens."""
     body_bytes: int = 0
-    """Maximum bytes of all messages; if they have more, media are masked. 0: no maximum."""
+    """Maximum bytes of all messages. If they have more, Steno masks media. 0: no maximum."""
     recall: float = Shares().recall
     max_recall_tokens: int = Shares().max_recall_tokens
 
@@ -190,10 +190,10 @@ def budget_for(
     """Calculate the limits of one request from the model's window and the settings.
 
     `output`: output cap of the request. `thinking`: its thinking budget, which the cap must exceed. `threshold`:
-    trigger in the provider's tokens that the request itself sets. Room, target, tail and summaries then follow from it.
+    trigger that the request sets, in the provider's tokens. It then determines room, target, tail and summaries.
 
-    Sizes of a whole prompt are converted to estimates by the calibration's ratio and offset; sizes of a part, such as
-    the tail, by the ratio alone.
+    Steno converts the size of a whole prompt to an estimate by the calibration's ratio and offset, and the size of a
+    part, such as the tail, by the ratio alone.
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
@@ -210,7 +210,7 @@ def budget_for(
         since = int(shares.since_checkpoint * window.context / line.ratio)
     target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
-    # The cost gate must not allow a prompt over the cap, which also protects the quality of answers.
+    # The cost gate must not allow a prompt over the cap, because the cap also protects the quality of answers.
     cost_gate_limit = line.to_estimate(min(COST_GATE_SHARE * limit, room) * caution) if threshold is None else 0
     return Budget(
         window=window.context,
@@ -257,7 +257,7 @@ def _due(window: int, limit: int, shares: Shares) -> float:
 
 
 def least_output(window: int, cap: int, thinking: int) -> int:
-    """Return the minimum of a lowered output cap: a quarter of the window and more than `thinking`, at most `cap`."""
+    """Return the minimum of a lowered output cap: a quarter of the window, more than `thinking`, and at most `cap`."""
     return min(cap, max(int(MOST_RESERVED * window), thinking + 1))
 
 
@@ -315,24 +315,24 @@ def background_budget(budget: Budget, growth: int) -> Budget:
 MIN_LIMIT = 1_000
 """Minimum tokens of a window. A smaller number in an error is a quota, or not a number of tokens."""
 FEW = 16
-"""Maximum tokens of an empty answer: providers count its end tokens."""
+"""Maximum tokens of an answer that counts as empty, because providers count end tokens."""
 FULL_SHARE = 0.95
 """Steno assumes that the window ended an empty answer if prompt and answer fill at least this share of the window."""
 PRESSURE = 0.80
 """Share of the window that the estimate of a prompt must reach for an overflow to be plausible."""
 CEILING_SHARE = 0.95
 MIX_ERROR = 0.05
-"""Share by which the ratio of provider tokens to estimate may be higher in the retry, because its content differs."""
+"""Share by which the ratio of provider tokens to estimate may be higher in the retry, which has other content."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
-"""Shares of a prompt that Steno tries if the refusal gives no numbers: `SENT_MEDIA_SHARE` of a prompt with media."""
+"""Share of the refused prompt that Steno tries next if the refusal has no numbers: without media, and with media."""
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
 """Minimum tokens of a prompt besides the instructions: `LEAST_ROOM`, or `LEAST_SHARE` of the limit if that is less."""
 PAYLOAD_SHARE = 0.9
-"""Share of a byte limit that the smaller prompt may use: tokens and bytes do not shrink alike."""
+"""Share of a byte limit that the smaller prompt may use, because tokens and bytes do not shrink in proportion."""
 
 
 class Overflow(Struct, frozen=True):
@@ -469,8 +469,8 @@ def _fewer_tokens(
     of the conversation would be left.
 
     If the provider counted more tokens than Steno expected, Steno divides the limits by the ratio of the two counts,
-    with a margin (`MIX_ERROR`). For a prompt with media, Steno first assumes that the difference comes from pictures
-    that stay, and subtracts it. If no room is left, Steno assumes pictures that can be masked, and divides the limits.
+    with a margin (`MIX_ERROR`). For a prompt with media, Steno first assumes that pictures that stay cause the
+    difference, and subtracts it. If no room is left, Steno assumes pictures that it can mask, and divides the limits.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)

@@ -79,7 +79,7 @@ class Draft(Struct, frozen=True):
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
     """Return the parts of a view before the message at `stop`. Replace altered messages by the client's messages, even
-    if the provider has the altered ones in its cache: a summary of masked messages would be poorer."""
+    if the provider has the altered messages in its cache, because a summary of masked messages would be poorer."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -104,7 +104,7 @@ class ChunkBuilder(Struct, frozen=True):
     options: SummaryOptions
     count: Count
     cached: View | None = None
-    """View over the plan's base with quotations, which the provider may have cached; None if unknown."""
+    """View of the plan's base, with quotations, which the provider may have cached; None if unknown."""
     said: Sequence[tuple[int, UserWords]] = ()
     """The user's words in the plan's spans, each with the position of its message."""
     words_room: int = 0
@@ -197,7 +197,7 @@ class ChunkBuilder(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """Draft a chunk of a higher level from several chunks and the carried messages that it releases."""
+        """Draft a chunk of a higher level from several chunks and from messages that only these chunks carry."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
@@ -253,8 +253,8 @@ class ChunkBuilder(Struct, frozen=True):
         return replace(chunk, user_words=kept, user_words_tokens=tokens)
 
     def _words_room(self, said: Sequence[tuple[int, UserWords]], held: int, *, is_fold: bool) -> tuple[int, int]:
-        """Return the maximum tokens of the user's words in a chunk: `room` and `wide` of `fitting_words`. `held`: their
-        tokens in earlier chunks.
+        """Return `room` and `wide` for `fitting_words`: the maximum tokens of the user's words in a chunk. `held`:
+        tokens of the user's words in earlier chunks.
 
         A fold leaves room for the next chunk. The spans of a compaction share the room in proportion to the length of
         the user's words in each span.
@@ -317,8 +317,8 @@ class ChunkBuilder(Struct, frozen=True):
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryRequest:
-        """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt and
-        twice the room. It has no view, because the summariser may have continued the conversation."""
+        """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt,
+        twice the room and no view, because the summariser may have continued the conversation in the view."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()
@@ -331,7 +331,7 @@ class ChunkBuilder(Struct, frozen=True):
         text, asked = visible_text(answer.text), call.closing or call.instructions
         found = objection(answer, self.count(text), call.room, draft.replaces, asked, draft.least)
         if found is not None:
-            # Fewer messages have a shorter summary.
+            # A summary of fewer messages is shorter.
             is_too_long = answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG
             return Failure((found,), overflow=is_too_long)
         chunk = draft.chunk

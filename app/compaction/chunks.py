@@ -58,8 +58,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction made the next chunk, too. A view then continues with a chunk of the same kind (fold
-    or not) if one applies."""
+    """True if the same compaction also made the next chunk. In a view, the next chunk then has the same kind (fold or
+    not) if such a chunk applies."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class FirstChunk(Struct, frozen=True):
 
 
 class ChunkRange(Struct, frozen=True):
-    """Range of a planned chunk: the key of its lease."""
+    """Range of a planned chunk, and key of its lease."""
 
     series: str
     from_digest: bytes
@@ -226,7 +226,7 @@ class Compaction(Struct, frozen=True):
     why: Reasons = ()
     """Reasons why the compaction failed or did not start."""
     overflow: bool = False
-    """See `Failure.overflow`."""
+    """True if a range was too large for one summary: see `Failure.overflow`."""
 
     @property
     def is_whole(self) -> bool:

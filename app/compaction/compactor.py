@@ -71,10 +71,10 @@ class Stored(Struct, frozen=True):
 
 
 class RecentAttempts(Struct, frozen=True):
-    """Facts in the memory of this process that decide whether a planned compaction is made now."""
+    """Recent events in this process, which decide whether Steno makes a planned compaction now."""
 
     blocked: Code | None = None
-    """Reason of a shutdown or of the `HistoryBreaker`; None if they allow a compaction."""
+    """Code if a shutdown or the `HistoryBreaker` forbids compactions; otherwise None."""
     paused: Reasons | None = None
     """Reasons of the last failure, while the compaction is paused after failures; otherwise None."""
     failed_last: bool = False
@@ -108,7 +108,7 @@ class RequestCompactor:
     is_refused: bool = False
     """True if the provider refused the request for its size."""
     announced: CompactionStart | None = None
-    """Compaction that Steno announced to the client. It announces only the first compaction of a request."""
+    """Compaction that Steno announced to the client: only the first compaction of a request."""
     state: PlanningState = field(init=False)
     """Latest planning state; absent before `_begin`."""
     _stored: PlanningState | None = None
@@ -163,10 +163,10 @@ class RequestCompactor:
         return await self._leave_out_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
-        """Return a simpler decision after the provider refused the shape of a view, or `refused` if none is possible.
-        It has no quotations, because the provider may have refused them. `said`: the provider's message."""
+        """Return a simpler decision without quotations, after the provider refused the shape of a view; `refused` if no
+        simpler decision is possible. `said`: the provider's message."""
         with suppress(StoreUnavailable):
-            await self._read()  # For the stored pins.
+            await self._read()  # Read the stored pins.
         state, why = await self._begin(), because(Code.PAYLOAD_REFUSED, said)
         lower = await self._compute(lambda: simpler_decision(state, refused.status, why))
         return refused if lower is None else await self._leave_out_thinking(lower)
@@ -181,7 +181,7 @@ class RequestCompactor:
 
     async def make_ahead(self, target: int) -> None:
         """Make the compaction that later requests will need, unless there is an objection or the last attempt failed.
-        `target`: target of a view in later requests. If a mask is enough to meet this target, make no summary."""
+        `target`: target of later requests, in tokens. If a mask alone meets this target, make no summary."""
         self.waits = False
         with suppress(StoreUnavailable):
             await self._read()
@@ -248,7 +248,7 @@ class RequestCompactor:
             await self._compute(lambda: self.state.needs_no_summary)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
-        """Return the due mask or None, and True if a mask is due but costs more than it saves."""
+        """Return the due mask, or None if it costs more than it saves; and whether it costs too much."""
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or not self.request.policy.cost_gate:
             return boundary, False
@@ -285,8 +285,8 @@ class RequestCompactor:
         return await self._make(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
-        """Return the due compaction or None, and whether it costs too much. The cost is ignored after the request's
-        first finished compaction."""
+        """Return the due compaction or None, and whether it costs too much. After the request's first finished
+        compaction, costs no longer count."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
         if state.policy.cost_gate and not self.finished:
             prices = self.compactor.prices(self.request, options.model)
@@ -302,7 +302,7 @@ class RequestCompactor:
         return await self._compute(plan)
 
     def _summary_options(self) -> SummaryOptions:
-        """Return the summary options of the request: always the first result, even if windows change later."""
+        """Return the summary options, which stay the same during the request, even if windows change."""
         if self._options is None:
             self._options = self.compactor.summary_options(self.request)
         return self._options
@@ -337,7 +337,7 @@ class RequestCompactor:
     async def _job(self, plan: Plan) -> CompactionJob:
         request, state, options, cached = self.request, self.state, self._summary_options(), None
         if options.style == "prefix" and plan.base == state.widest_path:
-            # The provider has this view in its cache, where the summariser can read it.
+            # This view is in the provider's cache, where the summariser can read it.
             cached = (await self._recall(Decision(state.widest_view))).view
         conversation, id_ = state.conversation, request.conversation_id
         builder = ChunkBuilder(conversation, id_, plan, request.budget, options, request.count, cached)
@@ -404,8 +404,8 @@ def _initial_state(request: ChatRequest) -> PlanningState:
 
 
 def _should_replan(compaction: Compaction) -> bool:
-    """Return True if the store may hold new chunks. This request or another process made them, and more compactions may
-    be due."""
+    """Return True if this request or another process may have stored new chunks, so that the request must be planned
+    again."""
     is_elsewhere = compaction.outcome in (Outcome.LEASE_LOST, Outcome.DELETED, Outcome.AWAITED)
     return is_elsewhere or (compaction.is_whole and bool(compaction.made))
 
@@ -462,7 +462,7 @@ class Compactor(LeasedCompaction):
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 
     async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
-        """Return those of the digests that are heads of a conversation."""
+        """Return the digests that are heads of a conversation."""
         return [head.digest for head in await self.store.heads(request.tenant, tuple(digests))]
 
     def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:
@@ -497,7 +497,7 @@ class Compactor(LeasedCompaction):
         self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
 
     def count_reused(self, decision: Decision) -> None:
-        """Count in the metrics the summaries of a payload that an earlier request made."""
+        """Count in the metrics the summaries of a payload that earlier requests made."""
         made = {chunk.id for chunk in decision.made}
         chunks = decision.view.chunks if decision.view else ()
         self.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))

@@ -3,8 +3,8 @@
 `settle` tries views in turn, from the stored summaries to the client's own bytes. Steno builds a view from masks and
 summaries and applies the stages of the policy in order: session pruning, fading, sliding window. If the view is still
 too large, Steno shortens large texts, then omits whole units, and in an emergency truncates all tool results. If
-nothing fits, Steno repeats these stages without summaries. Before a view is sent, tool calls without results, and
-results without calls, are removed.
+nothing fits, Steno repeats these stages without summaries. Before it sends a view, it removes tool calls without
+results, and results without calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.conversation.reasons import Code, Reason, Reasons, because, joined
 
 MOST_STEPS = 40
 LONGEST_REASON = 1_000
-"""Maximum characters of a reason in an account."""
+"""Maximum characters of a reason in the report of `account_of`."""
 
 Status = Literal["full", "summarized", "trimmed"]
 """`full`: all messages are sent unchanged. `summarized`: summaries replace some messages. `trimmed`: messages are
@@ -37,9 +37,9 @@ shortened or omitted, without a summary."""
 StepName = Literal[
     "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
 ]
-"""`stored`: the stored chunks were read. `mask`: a boundary was set. `summarise`: a compaction was tried. The other
-steps are views. `least` changes the history least, and `widest` uses all summaries and masks. `fit`, `prune` and
-`truncate` shorten it. `without_summaries` is the shortened history without summaries; `unchanged` is the history."""
+"""`stored`: Steno read the stored chunks. `mask`: it set a boundary. `summarise`: it tried a compaction. Other steps
+are views. `least` changes the history least; `widest` uses all summaries and masks, and `fit`, `prune` and `truncate`
+shorten it. `without_summaries` is the shortened history without summaries; `unchanged` is the history."""
 
 
 class Step(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Step(Struct, frozen=True):
     tokens: int | None = None
     """Estimated tokens of the view, or of the summaries that were made."""
     summaries: int = 0
-    """Number of summaries in the view, or made."""
+    """Number of summaries in the view, or of the summaries that were made."""
     why: Reasons = ()
 
 
@@ -149,7 +149,7 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
             continue
         if view == untrimmed and view.tokens <= state.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        # If nothing is omitted, calls without results and results without calls stay: the provider accepts them.
+        # If nothing is omitted, the client's calls without results, and results without calls, stay.
         leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
         orphans = leaves_out or view.tokens > state.budget.limit
         repaired = with_carried_context(conversation, repair(conversation, view, state.cost, orphans=orphans))
@@ -170,7 +170,7 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
 
 
 def with_alternating_roles(state: PlanningState, refused: Decision) -> Decision | None:
-    """Return the refused decision with alternating roles; None if that is impossible."""
+    """Return the refused decision with messages of alternating roles; None if that is impossible."""
     if refused.view is None:
         return None
     view = separated(state.conversation, refused.view, state.cost)
@@ -199,8 +199,8 @@ def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Dec
 
 
 def _left_out(state: PlanningState, view: View) -> Reasons:
-    """Return a reason for client context that is too long to be repeated, and one for omitted instructions that newer
-    instructions with the same beginning replace."""
+    """Return a reason for client context that is too long to be repeated, and a reason for omitted instructions that
+    newer instructions with the same beginning replace."""
     conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
         f"{' '.join(block.kind.begins.split())} ({reported(state.cost(own_message(block.text)))} tokens)"
@@ -249,8 +249,8 @@ def _shaped(state: PlanningState, view: View) -> View:
 
 
 def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
-    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice: first they may also
-    shorten, then also omit, the first message of the last turn."""
+    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice: in the first
+    repetition they may shorten the first message of the last turn, in the second they may omit it."""
     policy, limit, cost = state.policy, state.budget.limit, state.cost
     target = min(state.budget.target, limit)
     for talk in (state.conversation, *state.conversation.giving_way):

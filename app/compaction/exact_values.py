@@ -1,7 +1,7 @@
 """Exact values: ids, paths, links, dates and amounts in a text, recognised by their form.
 
-Passwords, keys and payment card numbers are excluded. Patterns read each run of characters once, and texts are cut to a
-maximum length, so a hostile text takes no longer than other long texts.
+Passwords, keys and payment card numbers are excluded. Patterns read each run of characters once, and Steno reads a
+limited part of a text. So a hostile text takes no longer than other long texts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FORMS = {
     r"|(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?"
     rf"|[\w.@+-]*\w\.(?:{_LISTS['file_endings']}))(?:::?\w+)*",
     "amount": r"\d+(?:[.,]\d+)*(?:[ap]m|[kKMGT]i?B|kg|km|cm|mm|ms|[hmsx])|\d+x\d+",
-    # Letters and digits, or a number with so many digits that it was probably assigned.
+    # Letters and digits, or a number with so many digits that it is probably an id.
     "identifier": r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:[a-z]{2}|(?:-[a-z]+)+)$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*"
     r"|\+?\d{7,}|\d{2,}(?:-\d{2,})+",
 }
@@ -84,7 +84,7 @@ def readable_part(text: str, most: int) -> str:
 
 
 def find_values(text: str) -> Sequence[ExactValue]:
-    """Return the exact values of a text in order. Of overlapping values, keep the first; at one start, the longest."""
+    """Return a text's exact values in order. Of overlapping values, keep the first and, from one start, the longest."""
     phrases = (ExactValue(p.start(), p.end(), str(p.lastgroup), p[0].rstrip(".,'")) for p in _PHRASES.finditer(text))
     values: list[ExactValue] = []
     for value in sorted((*_words(text), *phrases), key=lambda value: (value.start, -value.stop)):

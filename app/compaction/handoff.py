@@ -1,6 +1,6 @@
 """Handoff: a Markdown document with which another model, or a person, can continue a conversation.
 
-Each line of quoted content is indented, which Markdown shows as literal text. So no content can end its quotation.
+Steno indents each line of quoted content. Markdown shows such lines as literal text, so no content can end a quotation.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
 def standing(
     shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
-    """Return the chunks of a history's beginning, in order and without gaps: the chunks `shown` in the last view, up to
-    a gap left by an edited or deleted chunk, then `stored` chunks. `is_of_it`: whether a chunk ends in the history."""
+    """Return the chunks of a history's beginning, in order and without gaps. Take the `shown` chunks of the last view
+    up to the first edited or deleted chunk, then `stored` chunks. `is_of_it`: whether a chunk ends in the history."""
     found: list[SummaryChunk] = []
     for chunk in shown:
         if not _follows(chunk, found):
@@ -94,7 +94,7 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _latest(history: History, covered: int) -> Iterator[str]:
-    """Yield the sections of the last turn and of messages without a summary: the latest that fit into `ROOM`."""
+    """Yield the sections for the last turn and for messages without a summary: the latest that fit into `ROOM`."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []

@@ -51,7 +51,7 @@ ATTEMPTS = 2
 HEARTBEAT_SECONDS = 5.0
 """Time between two renewals of a lease. Without renewals, a lease ends after `store.leases.LEASE_SECONDS`."""
 MISSED_BEATS = 2
-"""Number of consecutive heartbeats without the store after which the lease counts as lost."""
+"""Number of consecutive heartbeats that do not reach the store, after which Steno treats the lease as lost."""
 SIDE_BY_SIDE = 8
 """Maximum concurrent summary calls of one compaction: providers limit concurrency per API key."""
 MAX_HALVINGS = 3
@@ -85,7 +85,7 @@ class CompactionJob(Struct, frozen=True):
 
 @dataclass
 class LeasedCompaction:
-    """Runner of compactions under a lease, with its dependencies."""
+    """Runner of compactions under a lease."""
 
     store: Store
     summariser: Summariser
@@ -133,7 +133,7 @@ class LeasedCompaction:
         return Compaction((), Outcome.DELETED if is_deleted else Outcome.AWAITED)
 
     async def _run(self, request: ChatRequest, job: CompactionJob, lease: Lease) -> Compaction:
-        """Make the chunks and release the lease. The request may have stopped waiting."""
+        """Make the chunks and release the lease. The request may stop waiting before the end."""
         began, plan, key = monotonic(), job.builder.plan, request.conversation_key
         compaction = Compaction((), Outcome.LEASE_LOST)  # Replaced below unless the lease is lost.
         ahead, is_revoked = request.purpose == "background", False
@@ -171,7 +171,7 @@ class LeasedCompaction:
         return compaction
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
-        """Return True if the store has a chunk that is not in `known`. This may be the planned chunk."""
+        """Return True if the store has a chunk, perhaps the planned one, that is not in `known`."""
         ids = {chunk.id for chunk in known}
         found = await self.store.read_chunks(request.tenant, request.series, request.conversation.cut_digests)
         return any(chunk.id not in ids for chunk in found)
@@ -217,7 +217,7 @@ class _LeasedCalls:
     request: ChatRequest
     lease: Lease
     unrecorded: dict[int, tuple[SummaryAnswer, SummaryRequest, float]] = field(default_factory=dict)
-    """Answers that are neither stored nor rejected yet, by `id()`, with their calls and seconds."""
+    """Answers that are neither stored nor rejected yet, by `id()`, each with its call and duration in seconds."""
 
     async def ask(self, call: SummaryRequest) -> SummaryAnswer | Failure:
         leased, request, prefix = self.leased, self.request, None
@@ -302,7 +302,7 @@ class SummaryCalls(Protocol):
 
 async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
     """Make the planned chunks, one call for each. If all chunks together would exceed `budget.fold`, one call makes one
-    chunk of the new messages and the older chunks. If one call cannot do that, all chunks but the last are folded
+    chunk of the new messages and the older chunks. If that is too much for one call, fold all chunks but the last
     afterwards. For cumulative chunks see `continue_summary`."""
     plan, budget, options, transcript = builder.plan, builder.budget, builder.options, builder.conversation.transcript
     maker = ChunkMaker(await calls.compute(builder.with_words), calls)

@@ -1,6 +1,6 @@
 """Masks: short texts in place of tool results that the assistant has used. A masked result stays masked.
 
-A boundary is a position in the history. A tool result is masked if one of these is between the result and the boundary:
+A boundary is a position in the history. Steno masks a tool result if one of these is between it and the boundary:
 
 - text of the assistant, which shows that the model has read the result;
 - an assistant message without text, and then ten more results.
@@ -8,8 +8,8 @@ A boundary is a position in the history. A tool result is masked if one of these
 New messages change no mask until the boundary moves. So between two moves, each message keeps its bytes in the payload.
 
 If a request has more bytes than its provider accepts, `drop_media` also masks images, audio and files, the oldest
-first: media of finished turns, and of tool results that an assistant message follows. These masks are not stored. While
-the history grows, they stay the same until more media have to be masked.
+first: media of finished turns, and of tool results that an assistant message follows. Steno does not store these masks.
+While the history grows, the masks stay the same until Steno must mask more media.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
 
 MINIMUM_GAIN = 0.10
-"""Minimum share of the view that a move of the boundary has to free: each move breaks the provider's prompt cache."""
+"""Minimum share of the view that a move of the boundary frees, because each move breaks the provider's prompt cache."""
 
 
 class MaskPolicy(Struct, frozen=True):
@@ -91,7 +91,7 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-        """Saved tokens for each boundary from 0 on, by `start`."""
+        """Saved tokens for each boundary, from 0 on. The key is `start`, the first message that may be masked."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
@@ -99,8 +99,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the length of the history from which on `drop_media` may mask a message's media, and the mask; None if
-        the message has no maskable media."""
+        """Return the length of the history from which on `drop_media` may mask a message's media, and the mask. Return
+        None if the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -121,7 +121,7 @@ class Masks:
 
     @lazy
     def _used_at(self) -> dict[int, int]:
-        """Return the smallest boundary that masks a result, by the result's position."""
+        """Map the position of each result to the smallest boundary that masks the result."""
         messages, later, found = self._transcript.messages, self._settings.later, dict[int, int]()
         said = never = len(messages) + 1
         results: list[int] = []  # Positions of the results after the current message, the last one first.
@@ -163,7 +163,7 @@ class Masks:
         message = self._transcript.messages[index]
         places, call = message.result_places, self._transcript.call_text(index)
         texts = tuple(self._left(text, call) if place in places else text for place, text in enumerate(message.texts))
-        # Counted as the result of a single call. The result of one of several calls has a few tokens less.
+        # Count a few tokens too many for the result of one of several parallel calls.
         name = tool_name(self._transcript.messages, index) if message.kind is Kind.RESULT else message.name
         media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
         left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
@@ -235,7 +235,7 @@ def plan_mask(
 
 
 def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool:
-    """Return whether media have to be masked, because the messages have more than `most` bytes. `most` 0: no limit."""
+    """Return whether Steno must mask media, because the messages have more than `most` bytes. `most` 0: no limit."""
     return bool(most) and settings.shapes and conversation.history.holds_media and conversation.message_bytes > most
 
 

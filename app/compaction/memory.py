@@ -31,7 +31,7 @@ _Key = tuple[ConversationKey, str]
 class _Remembered(Struct, frozen=True):
     chunks: tuple[SummaryChunk, ...]
     until: float
-    """Expiry, by the clock."""
+    """Expiry time by the cache's clock."""
 
 
 class ChunkMemory:
@@ -125,7 +125,7 @@ LEAST_GAIN = 0.10
 VAIN_PASSES = 2
 """Number of consecutive useless compactions after which a history is blocked."""
 LEAST_GROWTH = 0.10
-"""Minimum change of a history between two compactions, as a share of the room. With less, they count as close."""
+"""Minimum change of a history between two compactions, as a share of the room. Below it, compactions count as close."""
 CLOSE_PASSES = 3
 """Number of consecutive close compactions after which a history is blocked."""
 RESTING_GROWTH = 0.20
@@ -180,9 +180,9 @@ LONGEST_PAUSE_SECONDS = 300.0
 
 class _Setback(Struct, frozen=True):
     pause: float
-    """Seconds."""
+    """Length of the pause in seconds."""
     until: float
-    """End of the pause, by the clock."""
+    """End of the pause by the clock of `CompactionBackoff`."""
     why: Reasons
 
 

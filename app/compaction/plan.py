@@ -36,11 +36,11 @@ FOLD_MINIMUM = 2
 """Minimum number of chunks to fold."""
 AIMED_SHARE = 0.5
 """Requested length of a summary, as a share of the replaced messages: well below `REPLACED_SHARE`, above which Steno
-rejects it."""
+rejects a summary."""
 MOST_PARTS = 64
 """Maximum number of summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""Minimum share of the request that a compaction has to free. Otherwise the next one might be due a turn later."""
+"""Minimum share of the request that a compaction frees. Otherwise the next compaction might be due one turn later."""
 CHARACTERS_A_TOKEN = 4
 """Assumed characters per token of a summary prompt."""
 
@@ -59,7 +59,7 @@ class SummaryOptions(Struct, frozen=True):
     update_prompt: str = ""
     """Prompt for updating an earlier summary; empty to use `prompt`."""
     focus: str = ""
-    """Subject that the client wants summaries to emphasise, in its own words."""
+    """Subject that the client wants summaries to emphasise, in the client's words."""
     ratio: float = 1.0
     """The summariser's tokens per estimated token: a factor for the output caps of its calls."""
     strategy: Strategy = "additive"
@@ -199,8 +199,8 @@ def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
 
 
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
-    """Return the positions of the messages that these chunks carry, but a fold of the chunks would not: user messages
-    of turns that a chunk's end splits. Without folds, these messages would accumulate in the payload."""
+    """Return the positions of the messages that these chunks carry, but that a fold of the chunks would not carry: user
+    messages of turns that a chunk's end splits. Without folds, these messages would accumulate in the payload."""
     if not chunks:
         return []
     held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
@@ -261,7 +261,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 def words_room(
     conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, options: SummaryOptions
 ) -> int:
-    """Return the maximum tokens of the user's words in all chunks. It is larger if the view is below its target."""
+    """Return the maximum tokens of the user's words in all chunks, which is larger for a view below its target."""
     kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
     others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
     return max(budget.words, min(int(WIDE_WORDS_SHARE * budget.room), budget.target - others))
@@ -319,7 +319,7 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 class Plan(Struct, frozen=True):
     """Due compaction: adds one chunk to `base` for each of `spans`, and folds chunks if together they are too large.
 
-    A view with one of the new chunks also has the others that apply. Without spans, the compaction only folds.
+    A view with one of the new chunks has all new chunks that apply. Without spans, the compaction only folds.
     """
 
     base: Path
@@ -350,9 +350,9 @@ def plan_compaction(
 ) -> Plan | None:
     """Plan the compaction that is due after `base`. Return None if no summary frees enough.
 
-    A cumulative summary covers everything before the tail. For it, the summariser reads the whole history (strategy
-    `full`), or the last summary and the messages since. Other strategies reuse `known` chunks after the base, unless
-    the parts between these chunks are too small or the plan then frees too little.
+    A cumulative summary covers everything before the tail. To write one, the summariser reads the whole history
+    (strategy `full`), or the last summary and later messages. Other strategies reuse `known` chunks after the base,
+    unless the parts between these chunks are too small or the plan then frees too little.
     """
     transcript, chain, kept = conversation.transcript, conversation.chain, Path() if options.cumulative else base
     cut = choose_cut(conversation, base, budget, options)
@@ -420,7 +420,7 @@ def _spans(
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
     """Return known level 0 chunks inside the span that do not overlap, by range. Exclude chunks that begin at the
-    span's start, and a chunk that ends at the span's end but is only used with a later chunk."""
+    span's start. Exclude a `continued` chunk that ends at the span's end: a view uses it only with a later chunk."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):

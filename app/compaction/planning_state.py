@@ -9,11 +9,11 @@ trigger, a compaction is due: it extends the path that covers the most messages.
 A `PlanningState` is immutable. A new chunk or mask makes a new state.
 
 Some clients change the first message in every turn, for example by writing the time into it. Old summaries then do not
-apply to the new form of the history, so after two of them Steno makes no third (`changes_every_turn`). Separate
-conversations from one template look similar: they have the same messages after different beginnings. But they exist
-side by side, while a changing history has one form at a time, each a few messages longer than the previous form. In
-doubt, Steno makes the summary: an error then costs one summary, while the opposite error leaves a conversation without
-summaries.
+apply to the new form of the history, so after two useless summaries Steno makes no third (`changes_every_turn`).
+Separate conversations from one template look similar: they have the same messages after different beginnings. But they
+exist side by side, while a changing history has one form at a time, each a few messages longer than the previous form.
+In doubt, Steno makes the summary: at worst it pays for one useless summary. The opposite error would leave a
+conversation without summaries.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Policy(Struct, frozen=True):
     folds_in: bool = True
     """Whether a due fold is made in the same call as the new summary."""
     failed_results: int = 0
-    """Maximum number of failed tool calls that are appended to a summary verbatim, the latest ones."""
+    """Maximum number of failed tool calls, the latest ones, that Steno appends to a summary verbatim."""
     alternates: bool = False
     """Whether the provider refuses two consecutive user messages or assistant messages."""
 
@@ -177,8 +177,8 @@ def widest_path(found: Iterable[Path]) -> Path:
 
 
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
-    """Return the paths that a view may use, including the empty path: for each coverage and each number of chunks, the
-    best one."""
+    """Return the paths that a view may use, including the empty path. For each coverage and number of chunks, return
+    the best path."""
     reached: dict[int, dict[_Reached, Path]] = {0: {_Reached(0): Path()}}
     found = usable(conversation, chunks)
     beginnings = {(start, chunk.level > 0) for start, _, chunk in found}
@@ -277,7 +277,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     """Source of the user's words that are quoted after a stub; None if the policy quotes none."""
 
     def with_pins(self, pins: tuple[int, ...]) -> PlanningState:
-        """Return the state with these pinned messages instead of its own. Pinned messages are not masked."""
+        """Return the state with these pinned messages in place of its own pins. Steno does not mask pinned messages."""
         if pins == self.conversation.kept.pins:
             return self
         conversation = self.conversation.with_pins(pins)
@@ -408,7 +408,7 @@ def due_mask(state: PlanningState) -> MaskBoundary | None:
 TELLING_TOKENS = 20
 """Minimum tokens of a message that is unlikely to be at the same position in two unrelated conversations."""
 SHORT_LIVED_TURNS = 3
-"""Maximum turns between the summaries of two forms. A form that lasts longer is worth a summary."""
+"""Maximum turns between the summaries of two forms of a history. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
 """Maximum number of forms of a history (recent first chunks) that are compared in pairs, the latest ones. Thousands may
 qualify, because conversations from one template share a message at the same position."""

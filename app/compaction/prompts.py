@@ -66,7 +66,7 @@ class SummaryRequest(Struct, frozen=True):
     shown: View | None = None
     """View that is sent instead of the transcript, if the summariser can read the conversation itself."""
     closing: str = ""
-    """Rules that are sent after the `shown` view."""
+    """Rules that follow the `shown` view."""
     stands_for: int = 0
     """Tokens that the chunk will replace."""
     room: int = 0

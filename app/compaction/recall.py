@@ -1,12 +1,12 @@
 """Recall: exact quotations from omitted messages that match the last user message.
 
-1. **Quotations.** Steno quotes the best matching passages before the last user message. They depend only on the history
-   and the view. So every replica quotes the same passages, and the prompt's prefix is stable during an agent's turn.
+1. **Quotations.** Steno quotes the best matching passages before the last user message. They depend on history and view
+   alone. So every replica quotes the same passages, and the prompt's prefix is stable during an agent's turn.
 2. **Condition.** Steno quotes only if one passage contains enough words of the user message. A question needs fewer
    matches than a statement. Words in the latest messages do not count, because the user may refer to those messages.
 3. **Quotations for earlier turns** stay if the turn has more than half as many tokens as its quotations: without them,
    the provider would read the turn uncached. The quotations of all turns share the room for one question
-   (`WIDE_RECALL`). Once it is used, conversations with long turns get no more quotations.
+   (`WIDE_RECALL`). Once this room is full, conversations with long turns get no more quotations.
 4. **Records and state.** If the conversation has tool calls, two notes follow the summaries: records of the latest
    omitted or masked messages, and the state of the agent's work. An agent's next step needs ids and dates for which no
    message asks. Both notes change only when summaries or masks change.
@@ -72,19 +72,19 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Number of the latest omitted or shortened messages whose records are listed."""
 RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
-"""Records take at most `RECORDS_SHARE` of the room for quotations, which then shrinks by `GIVEN_UP` of their tokens."""
+"""Records take at most `RECORDS_SHARE` of the quotations' room. They reduce this room by `GIVEN_UP` of their tokens."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
 """Number of the first turns whose user messages determine the language, and characters that are read of each text."""
 KEPT_TURN = 0.5
-"""Quotations of an earlier turn stay if the turn has more tokens than this share of the room for one message, and than
-this share of the quotations."""
+"""Quotations of an earlier turn stay if the turn has more tokens than this share of the room for one message, and more
+than this share of the quotations."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
-"""Maximum size of a new view with notes and quotations, as a share of its target. If the view exceeds its target
-without them, only the limit counts."""
+"""Maximum size of a new view with notes and quotations, as a share of its target. Only the limit counts if the view
+exceeds its target without notes and quotations."""
 LEAST_TOKENS = 20
 """Tokens below which the remaining room is not used."""
 
@@ -216,7 +216,7 @@ def with_recalled(
     notes = _Quoter(transcript, conversation.chain, hidden, recollection, origin, cost, room, wide, free, later).notes()
     left = budget.limit - view.tokens - taken
     while notes and sum(note.tokens for note in notes.values()) > left:
-        notes.popitem()  # Remove the latest note first: all messages after a removed note are read uncached.
+        notes.popitem()  # Remove the latest note first: the provider reads all messages after a removed note uncached.
     if not (notes or beside):
         return view
     # The notes follow all summaries, omissions and carried messages. A carried message may be a tool result, which must
@@ -323,7 +323,7 @@ class _Quoter:
     free: int
     """Room for the quotations of a message before `origin`."""
     later: int
-    """Room for the messages from `origin` through the question and for its quotations, which always have `usual`."""
+    """Room for the messages from `origin` through the question, and its quotations. These get at least `usual`."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 
@@ -343,7 +343,7 @@ class _Quoter:
             note, quoted = known[key] or (None, ())
             if note is None or (stays and behind <= note.tokens):
                 continue
-            # If turns are long on average, this one probably is. It is read uncached once its quotations are removed.
+            # If turns are long on average, this turn probably is, too. Without its quotations, it is read uncached.
             is_costly = transcript.tokens(0, turn) > max(1, transcript.turn_at(turn)) * self.wide
             if left < note.tokens and (stays or is_costly):
                 continue
@@ -373,7 +373,7 @@ class _Quoter:
         return None
 
     def _choose(self, found: Scores, room: int, taken: int) -> list[int]:
-        """Return the numbers of the best passages that fit into `room`, with at most one of each long answer."""
+        """Return the numbers of the best passages that fit into `room`, at most one passage of each long answer."""
         chosen: list[int] = []
         answers: set[int] = set()
         enough = WIDE_SCORE * max(found.values(), default=0.0)

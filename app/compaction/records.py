@@ -7,7 +7,7 @@ Chunks store these lines. To merge the records of several chunks, Steno parses t
 become one, with the newer values.
 
 Steno extracts records from JSON in tool results and call arguments, and from the clauses of prose. Records with the
-most worth for their size come first. The worth of a value is a sum over the messages that contain it: 4 for an argument
+highest worth per token come first. The worth of a value is a sum over the messages that contain it: 4 for an argument
 of a call, 3 for the user's own words, 2 for the assistant's words, otherwise 1. The first message counts half as much
 as the last. The sum is multiplied by a factor for the kind of value (`_WORTH`).
 """

@@ -1,8 +1,8 @@
 """Excerpts of tool results by their shape: diff, source code, search hits, listing, page, table, JSON, command output.
 
 An excerpt depends only on the tool result and its call, so it is the same in every payload and every process. Nothing
-is rephrased. For each shape, a function returns the ranked lines of a text, or None if the text has another shape. The
-best lines are taken until the room is full.
+is rephrased. For each shape, a function returns the ranked lines of a text, or None if the text has another shape.
+Steno takes the best lines until the room is full.
 """
 
 from __future__ import annotations
@@ -457,7 +457,7 @@ LEAST_LINES = 3
 """Minimum lines of a text with a shape. Of a shorter text, head and tail are more informative."""
 MOST_OPENING = 12
 REMEMBERED = 8_192
-"""Number of excerpts in the cache, about 600 bytes each. The same results come again with every request."""
+"""Number of excerpts in the cache, about 600 bytes each. Every request contains all earlier results again."""
 _OPENING = re.compile(r"<(?:output|output_head|stdout|result)>\s*")
 
 

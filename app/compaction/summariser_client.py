@@ -51,7 +51,7 @@ log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
 """Reason for making no call: the circuit breaker pauses the models."""
 LONGEST_WAIT_SECONDS = 5.0
-"""Maximum Retry-After for which Steno retries a call: the client waits, too."""
+"""Maximum Retry-After for which Steno retries a call, because the client waits, too."""
 LONGEST_SUMMARY = 250_000
 """Maximum characters of a summary, about 60,000 tokens."""
 REASONING_ALLOWANCE = 8_192
@@ -67,7 +67,7 @@ _Asked = tuple[Upstream, bytes, str]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Model that may summarise, with everything that a call needs."""
+    """Model that may write summaries, with everything that a call needs."""
 
     model: str
     provider: Provider
@@ -121,7 +121,7 @@ class _Call:
     tenant: str
     key: _Asked
     lessons: int
-    """Remaining retries after a refused request member: at first one for each member, and one for the output cap."""
+    """Remaining retries after refusals of request members: at first one for each member, and one for the output cap."""
     retries: int = 1
 
     def body(self, options: Mapping[str, Any]) -> bytes:
@@ -129,7 +129,7 @@ class _Call:
         if prefix is None:
             return dialect.quoting(request, model, options)
         declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
-        # Only the conversation's own provider gets the routing members, because others may refuse them.
+        # Only the conversation's own provider gets the routing members. Other providers may refuse them.
         return replaced(dialect.continuing(prefix.messages, declared, request.closing, model, options))
 
 

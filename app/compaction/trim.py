@@ -2,12 +2,12 @@
 
 - `fit`: if the payload is too large, cut large tool results, call arguments and pasted documents to head and tail.
 - `truncations`: cut all tool results and call arguments, as a last resort.
-- `fade`: shorten tool results, the oldest most; the fuller the window, the shorter.
+- `fade`: shorten tool results the more, the older they are and the fuller the window is.
 - `prune_session`: trim or clear old tool results, as OpenClaw does.
 - `prune`: omit whole units, the oldest first. A note (stub) may replace them.
 
-Nothing is stored, so a later, smaller request has the whole messages again. The instructions and the last user message
-are never changed, and texts of the assistant are never shortened.
+Steno stores no changes, so a later, smaller request has the whole messages again. Steno never changes the instructions
+and the last user message, and never shortens texts of the assistant.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100
 """Tokens reserved for a stub."""
 CUT_ARGUMENTS = "_shortened"
-"""Only member of shortened arguments."""
+"""Name of the only member in shortened arguments."""
 MOST_NAMES = 8
 """Maximum number of tools that a stub names."""
 
@@ -236,8 +236,8 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
 
 
 def prune_session(conversation: Conversation, view: View, settings: SessionPruning, window: int, cost: Cost) -> View:
-    """Return the view with trimmed tool results before the assistant's third-last message. If that is not enough, the
-    oldest of them are cleared; in mode `aggressive` all are cleared. `window` is in the provider's tokens."""
+    """Return the view with trimmed tool results before the assistant's third-last message. If that is not enough, clear
+    the oldest of these results; in mode `aggressive` clear all of them. `window` is in the provider's tokens."""
     eligible = _eligible(conversation, view, settings)
     gone: Container[int] = eligible
     if settings.mode == "adaptive":

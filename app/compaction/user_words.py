@@ -46,7 +46,7 @@ _LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
-"""Line, together with the long lines before it that contain the beginning of its first sentence."""
+"""Line, together with wrapped lines before it, which contain the beginning of its first sentence."""
 _END = re.compile(
     r"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
@@ -120,8 +120,8 @@ def line_of(entry: UserWords) -> str:
 
 
 def fitting_words(entries: Sequence[UserWords], room: int, wide: int, count: Count) -> tuple[UserWords, ...]:
-    """Return the entries if they fit into `room` tokens. Otherwise cut them to their best sentences: all ranks fill
-    `room`, and ranks of at least `WORTH` fill `wide`. Of entries with the same text, keep only the last."""
+    """Return the entries if they fit into `room` tokens. Otherwise keep the best sentences: `room` tokens in all, or
+    `wide` tokens if their rank is at least `WORTH`. Of entries with the same text, keep only the last."""
     newest = dict.fromkeys(reversed([entry.text for entry in entries]))
     entries = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
     left = room

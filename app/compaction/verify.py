@@ -1,5 +1,5 @@
 """Verification of views before they are sent. A view must account for every message, and keep the message order that
-providers demand (`problems`). A view with a problem is not sent. The contents of messages are not checked.
+providers demand (`problems`). Steno never sends a view with a problem. It does not check the contents of messages.
 
 `repair` comes before the check. It removes calls without results and results without calls, because providers refuse
 both. Some providers refuse consecutive assistant messages: `separated` puts a note between them. `coverage_of` reports
@@ -44,7 +44,7 @@ Order = Sequence[int | None]
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
     """Return the problems of a view; empty if it covers every message exactly once and a provider would accept it.
-    `alternates`: whether the provider refuses consecutive assistant messages, and an assistant message at the start."""
+    `alternates`: whether the provider refuses consecutive assistant messages and a leading assistant message."""
     transcript, messages = conversation.transcript, conversation.transcript.messages
     order = list(order_of(view))
     sent = {index for index in order if index is not None}
@@ -63,7 +63,7 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
             quoted.update(part.messages)
     kept_calls = kept_calls_of(view)
     ends_with_thoughts = any(
-        # A message with thoughts must not lose all the calls after them.
+        # A message with signed thoughts must keep at least one of its calls.
         messages[index].signed_thinking and not calls and index not in view.without_thinking
         for index, calls in kept_calls.items()
     )
@@ -261,8 +261,8 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
 def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
-    """Return the parts of the view (of the whole history if it is None) in order, as JSON members. Indexes count from 0
-    after the leading instructions, both ends inclusive. `cost` counts a message; needed if thinking is omitted.
+    """Return the parts of the view in order, as JSON members; without a view, those of the whole history. Indexes count
+    from 0 after the leading instructions, both ends inclusive. `cost` counts a message; needed if thinking is omitted.
 
     Tokens are the provider's and add up to the total. The entry of the instructions includes tools, response format and
     the provider's additions; `tools_tokens` is the part without the instructions themselves.

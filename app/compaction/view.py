@@ -7,7 +7,7 @@ byte for byte except for text that a stage removed. The view's chunks and masks 
 (`verify`), and report the view (`coverage_of`).
 
 Some providers sign the model's thinking together with the prompt before it. If that prompt changes, for example by a
-summary, they refuse the thinking. So:
+summary, these providers refuse the thinking. So:
 
 1. A changed view omits the thinking of finished turns. Every provider accepts that.
 2. The current turn keeps its thinking, because providers demand it while thinking is on.
@@ -66,7 +66,7 @@ class Altered(Struct, frozen=True):
     tokens: int
     by: Alteration
     calls: tuple[tuple[int, str], ...] | None = None
-    """Remaining calls, each as its position in the message and its arguments; None if the calls are unchanged."""
+    """Remaining calls, each with its position in the message and its arguments; None if the calls are unchanged."""
     media: tuple[str, ...] = ()
     """Texts that replace the media parts; empty if these are unchanged."""
 

@@ -38,7 +38,7 @@ that is too high only starts compaction a little early."""
 CONFIRMED = 3
 """Number of samples that must agree with a line before Steno accepts a ratio below the prior's ratio."""
 CONFIRMING = 1.0
-"""Minimum total weight of these samples. Small prompts have less weight, so that they alone never lower the ratio."""
+"""Minimum total weight of the agreeing samples, so that small prompts alone never lower the ratio."""
 AGREEING = 0.1
 """Largest relative error of a sample that agrees with a line."""
 
