@@ -164,7 +164,9 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
     if not records:
         return
     statement = insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing()
-    await connection.execute(statement, [_row(record) for record in records])
+    rows = [_row(record) for record in records]
+    given = sorted({name for row in rows for name, value in row.items() if value is not None})  # Half of the columns.
+    await connection.execute(statement, [{name: row[name] for name in given} for row in rows])
 
 
 async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
@@ -279,9 +281,7 @@ def _row(record: UsageRecord) -> dict[str, Any]:
         **{f"{name}_tokens": getattr(record.tokens, name) for name in _REPORTED},
         **{f"{name}_rate": price and getattr(price, name) for name in _RATES},
         "searches": record.searches or None,
-        "window_tokens": decided and decided.window,
-        "limit_tokens": decided and decided.limit,
-        "trigger_tokens": decided and decided.trigger,
+        **{f"{name}_tokens": decided and getattr(decided, name) for name in ("window", "limit", "trigger")},
         "actions": decided and ",".join(decided.actions),
         "reason": decided and decided.reason,
         "waited_seconds": decided and decided.waited_seconds,
