@@ -104,7 +104,7 @@ class Shares(Struct, frozen=True):
     """Number of whole turns before the current one that stay verbatim."""
     tail: float = 0.30
     tail_fill: float = 0.15
-    """Turns before `tail_turns` also stay verbatim if the tail has at most this share and `most_tail_fill` tokens."""
+    """Older turns also stay verbatim while the tail has at most this share, and at most `most_tail_fill` tokens."""
     most_tail_fill: int = 16_384
     chunk: float = 0.06
     """Maximum share of one summary; `max_summary_tokens` also limits it."""

@@ -412,8 +412,8 @@ def _should_replan(compaction: Compaction) -> bool:
 
 @dataclass(kw_only=True)
 class Compactor(LeasedCompaction):
-    """Compactor of all requests: the store, the summariser and the memory of this process. Methods that use the store
-    may raise `StoreUnavailable`."""
+    """Compactor of all requests, with the store, the summariser and the memory of this process. Methods that use the
+    store may raise `StoreUnavailable`."""
 
     recall_index: RecallIndexCache
     breaker: HistoryBreaker = field(default_factory=HistoryBreaker)

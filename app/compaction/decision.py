@@ -85,8 +85,8 @@ class Decision(Struct, frozen=True, dict=True):
 OUTPUT_CAPPED = "output_capped"
 """Action of a decision that lowers the request's output cap."""
 THINKING_OFF = "thinking_off"
-"""Action of a decision that turns thinking off for this answer. With thinking on, the provider would require the turn's
-earlier thinking, which it has refused."""
+"""Action of a decision that turns thinking off for this answer. The provider has refused the turn's earlier thinking,
+but would require it if thinking were on."""
 
 
 def capped(decision: Decision, tokens: int) -> Decision:
@@ -134,8 +134,8 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
     """Choose the first view without problems, otherwise the client's own bytes.
 
     `why`: reasons why no compaction brought the view under the trigger. `has_failed`: an announced compaction made no
-    summary. `is_refused`: the provider refused the request for its size. If no view is within the limit, choose the
-    smallest view without other problems instead of the client's bytes.
+    summary. `is_refused`: the provider refused the request for its size. In this case, choose the smallest view without
+    other problems if no view is within the limit.
     """
     conversation = state.conversation
     untrimmed = whole(conversation)

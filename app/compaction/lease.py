@@ -9,7 +9,7 @@
 3. A holder that lost its connection may return after another process took the lease. So each lease has its own epoch,
    and the store refuses chunks of an older epoch. A lost lease only wastes work: another process makes the chunks, and
    the request reads the store again, at most three times.
-4. Deleting the conversation revokes the lease. The summary is not made again.
+4. Deleting the conversation revokes the lease. No process makes the summary again.
 5. If the client disconnects or the request's deadline passes, the compaction continues: the summary is paid for, and
    the next request can use it.
 

@@ -1,5 +1,5 @@
-"""Data about conversations in the memory of this process: chunks, which requests use while the store is unavailable;
-recall indexes; circuit breakers, which pause useless and failing compactions."""
+"""Data about conversations in the memory of this process: chunks for times when the store is unavailable, recall
+indexes, and circuit breakers that pause useless and failing compactions."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ LEAST_GAIN = 0.10
 VAIN_PASSES = 2
 """Number of consecutive useless compactions after which a history is blocked."""
 LEAST_GROWTH = 0.10
-"""Minimum change of a history between two compactions, as a share of the room. Below it, compactions count as close."""
+"""Minimum change of a history between two compactions, as a share of the room. Below it, they are too close."""
 CLOSE_PASSES = 3
 """Number of consecutive close compactions after which a history is blocked."""
 RESTING_GROWTH = 0.20

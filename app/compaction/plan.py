@@ -66,8 +66,8 @@ class SummaryOptions(Struct, frozen=True):
     folds_in: bool = True
     """Whether a due fold is made in the same call as the new summary."""
     style: Literal["transcript", "prefix"] = "transcript"
-    """`transcript`: the summariser reads a quoted transcript. `prefix`: it reads the conversation itself, which its
-    provider may have cached."""
+    """`transcript`: the summariser reads a quoted transcript. `prefix`: the summariser reads the conversation itself,
+    because the provider may have cached it."""
     shown_tokens: int = 0
     """Maximum tokens of the conversation in a call of style `prefix`."""
     alternates: bool = False

@@ -415,10 +415,10 @@ qualify, because conversations from one template share a message at the same pos
 
 
 class Succession(Struct, frozen=True):
-    """Evidence that a history changes: two consecutive summarised forms, both shorter than the current form."""
+    """Two forms of a history, summarised one after the other and shorter than now: a sign that the history changes."""
 
     known_beyond: int
-    """Number of messages above which a request of the current form cannot belong to the second form."""
+    """Index of the second form's last summarised message. Any longer prefix differs from the current history."""
     length: int
     """Number of messages of the second form."""
     lasted: int
@@ -463,7 +463,7 @@ def successions(
 
 
 def changes_every_turn(conversation: Conversation, found: Iterable[Succession], heads: Iterable[bytes]) -> bool:
-    """Return True unless all evidence is refuted. `heads`: digests that earlier requests of this form stored."""
+    """Return True if any succession is not refuted. `heads`: digests that earlier requests with this history stored."""
     positions, length = conversation.chain.positions, len(conversation.transcript)
     seen = _lengths(conversation.transcript, [place for head in heads if (place := positions[head]) < length])
     return any(not each.is_refuted(length, seen) for each in found)

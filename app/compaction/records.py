@@ -502,7 +502,7 @@ class _MessageReader:
 
 
 class _Mention(ExactValue, frozen=True):
-    """Value in a text, with a label: the last meaningful word before the value in its clause, or its kind."""
+    """Value in a text and its label: the last meaningful word before the value in the clause, else the value's kind."""
 
     label: str
     is_stated: bool

@@ -1,7 +1,7 @@
 """Excerpts of tool results by their shape: diff, source code, search hits, listing, page, table, JSON, command output.
 
-An excerpt depends only on the tool result and its call, so it is the same in every payload and every process. Nothing
-is rephrased. For each shape, a function returns the ranked lines of a text, or None if the text has another shape.
+An excerpt depends only on the tool result and its call, so it is the same in every payload and every process. Steno
+rephrases nothing. For each shape, a function returns the ranked lines of a text, or None if the text has another shape.
 Steno takes the best lines until the room is full.
 """
 

@@ -273,8 +273,8 @@ class Summariser:
     def _retry_pause(
         self, call: _Call, setback: _Setback, manners: Manners, options: Mapping[str, Any]
     ) -> float | None:
-        """Adapt a failed call for a retry. Return the seconds to wait before the retry; None to give up. In that case
-        the circuit breaker records the result."""
+        """Adapt a failed call for a retry. Return the seconds to wait before the retry. To give up, tell the circuit
+        breaker whether the model fails, and return None."""
         route = call.route
         if call.prefix is not None and setback.shape is not None:
             # The provider refused the conversation itself: send a transcript.
@@ -331,7 +331,7 @@ class Summariser:
             )
 
     async def _send_traced(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
-        """Send a call. If there is a tracer, record a span; its parent's trace context is in the headers."""
+        """Send a call. If there is a tracer, record a span whose parent is the client's request."""
         headers = call.route.headers
         if self._tracer is None:
             return await self._send(call, body, headers)

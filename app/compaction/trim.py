@@ -406,7 +406,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
-    """Return the index of the unit after the omitted ones. Replay the history unit by unit, as earlier requests did."""
+    """Return the index of the first unit that stays. Replay the history unit by unit, as earlier requests did."""
     gone, tokens = 0, fixed
     said = held = 0
     for number, unit in enumerate(units):

@@ -213,7 +213,7 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
 
 
 def _begin_of_end(messages: Sequence[Message]) -> int:
-    """Return the index of the first message of the history's end: the last results and the messages of their calls."""
+    """Return the index at which the history's end begins: the last results and the messages of their calls."""
     start = len(messages)
     while start and messages[start - 1].answers:
         start -= 1

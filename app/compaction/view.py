@@ -136,8 +136,8 @@ class Conversation:
     """Positions of instructions that newer instructions with the same beginning replaced."""
 
     def with_newest_instructions(self, limit: int) -> Conversation:
-        """Return the conversation. If repeated instructions take too many of `limit` tokens, only the newest of them
-        count as instructions in the result, so that the older ones may be summarised or omitted."""
+        """Return the conversation. If instructions with the same beginning take too much of `limit` tokens, only the
+        newest of them stay instructions. Steno may then summarise or omit the older ones."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):

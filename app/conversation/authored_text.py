@@ -100,7 +100,7 @@ class _Read:
 def authored_text(
     messages: Sequence[Message], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the index of each user message from `start` up to `stop`, and its pieces that the user wrote.
+    """Yield each user message from `start` up to `stop`: its index, and the pieces that the user wrote.
 
     Earlier messages show how the client writes results, and whether a message announced the following ones as results.
     """

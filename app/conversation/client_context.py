@@ -178,13 +178,13 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Return the tokens of the largest note for any reach from `least_reach` to `reach`. The highest reach may have
-        a smaller note, because a sent message may have a newer block."""
+        """Return the tokens of the largest note of `carry_over` for any reach from `least_reach` to `reach`. The
+        highest reach may have a smaller note, because a sent message may have a newer block."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """Return a message for the summariser, with `CARRIED_OVER` in place of blocks, except of omitted kinds."""
+        """Return a message for the summariser. `CARRIED_OVER` replaces its blocks, except kinds that the note omits."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):

@@ -113,7 +113,7 @@ class Message(Struct, frozen=True, weakref=True):
     thoughts: tuple[str, ...] = ()
     """Texts of the model's reasoning, which Steno never changes or quotes."""
     sealed: bool = False
-    """True if Steno must not change or quote the message, only send or omit it, such as signed thinking."""
+    """True if Steno may send or omit the message, but not change or quote it, for example signed thinking."""
     signed_thinking: bool = False
     """True if the provider signed some reasoning of the message: see `without_thinking` in `compaction/view`."""
     bound: bool = False

@@ -1,4 +1,4 @@
-"""Reasons why Steno did not compact a request, or did so with less effect than intended.
+"""Reasons why Steno did not compact a request, or why a compaction had less effect than intended.
 
 This is the only list of reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store.
 Decisions depend on the codes; their texts are for output only.

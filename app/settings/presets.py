@@ -149,7 +149,7 @@ PRESETS: Mapping[PresetName, Preset] = {
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
-    """Return the preset with this name; None without a name. Raises `InvalidRequest` about `param` if it is unknown."""
+    """Return the preset with this name; None without a name. Raise `InvalidRequest` about `param` for another name."""
     if name is None:
         return None
     for known in PRESET_NAMES:

@@ -106,8 +106,8 @@ class LimitSettings(Section):
     """
 
     receive_seconds: ClassVar[float] = 60.0
-    """Time limit, in seconds, for a client to send its headers, the body of a chat request, or the next piece of
-    another body, and to read a piece of an answer."""
+    """Maximum seconds in which a client sends its headers, the body of a chat request, or the next piece of another
+    body, or reads a piece of an answer."""
     compactions_per_tenant: ClassVar[int] = 16
     """Maximum number of one tenant's conversations compacted at the same time, in all processes together."""
 

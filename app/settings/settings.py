@@ -209,7 +209,7 @@ _NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
-    """Read the settings from all sources. Raises `ConfigurationError`, which names the key and the allowed values."""
+    """Read the settings from all sources. Raise `ConfigurationError`, which names the key and the allowed values."""
     _check_names()
     try:
         return Settings(**flags)
@@ -252,7 +252,7 @@ def aliases() -> dict[str, Any]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Read a YAML file's sections. Raises `ConfigurationError`."""
+    """Read a YAML file's sections, or raise `ConfigurationError`."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -269,7 +269,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 class _PresetSource(PydanticBaseSettingsSource):
-    """Settings of the chosen preset."""
+    """Source of the chosen preset's settings."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         raise NotImplementedError  # Only the base class's `__call__` calls this method.
@@ -315,7 +315,7 @@ def _problem(error: ErrorDetails) -> str:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
-    """Return the fields at the level of `loc`, and the field itself, or None if it does not exist."""
+    """Return the fields at the level of `loc`, and the field at `loc` itself, or None if it does not exist."""
     siblings: Mapping[str, FieldInfo] = Settings.model_fields
     field = None
     for name in (part for part in loc if isinstance(part, str)):

@@ -85,8 +85,8 @@ def open_store(
     took: Callable[[float], object] = lambda _: None,
     secret: bytes | None = None,
 ) -> Store:
-    """Open the store. `took`: callback for the seconds that each call for a request took. `secret`: the store refuses a
-    database that was made with another secret. Raises `DatabaseURLError`."""
+    """Open the store. `took`: callback that gets the seconds of each call for a request. `secret`: the store refuses a
+    database that was made with another secret. Raise `DatabaseURLError` for an invalid URL."""
     storage = settings.storage
     return Store(
         storage.address,
@@ -102,8 +102,8 @@ def open_store(
 
 
 def server_secret(settings: Settings, *, create: bool = True) -> bytes:
-    """Return the key of all digests. If the file beside the SQLite database is missing, create it; raises
-    `ConfigurationError` if that fails. Without `create`, return empty bytes for a missing or unreadable file."""
+    """Return the key of all digests. If the file beside the SQLite database is missing, create it, or raise
+    `ConfigurationError`. Without `create`, return empty bytes for a missing or unreadable file."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     database = read_url(settings.storage.address).path
@@ -124,7 +124,7 @@ def secret_beside(database: Path) -> Path:
 
 def _kept_secret(path: Path) -> bytes:
     """Read the secret. If it is missing, create it, readable by the owner only. If several processes start at the same
-    time, one of them creates it. Raises `OSError`."""
+    time, one of them creates it. Raise `OSError` on failure."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     make_folder(path.parent)
     with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

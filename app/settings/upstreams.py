@@ -127,7 +127,7 @@ class UpstreamSettings(Section):
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Formats whose requests go here if no upstream lists the model: those in `formats`, or of a known host."""
+        """Formats of the requests that go here if no upstream lists the model: `formats`, or those of a known host."""
         return self.speaks if self.formats or self.host in (*SPOKEN_AT, GOOGLE) else frozenset()
 
     @model_validator(mode="after")

@@ -83,7 +83,7 @@ class Area(Struct, frozen=True):
 
 
 def claude_pictures(version: tuple[int, int], ratio: float) -> Area:
-    """Return the cost of pictures in Messages. `ratio`: Claude's tokens for each token of the estimate."""
+    """Return the cost of pictures in the Messages API. `ratio`: Claude's tokens for each token of the estimate."""
     return Area(750 * ratio, round((4_784 if version >= (4, 7) else 1_600) / ratio))
 
 

@@ -92,7 +92,7 @@ class SummaryStats(Struct, frozen=True):
 
 
 class Price(Struct, frozen=True):
-    """Prices in currency units of a million searches or tokens (for kinds see `Tokens`); None: no separate price."""
+    """Prices in currency units of a million searches, or tokens of each kind in `Tokens`. None: no separate price."""
 
     prompt: float
     completion: float
