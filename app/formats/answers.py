@@ -67,9 +67,9 @@ class AnswerEditor:
     request: WireRequest | None = None
     """The answered request; None if Steno did not parse it."""
     early: EarlyFrames | None = None
-    """Writer of Steno's frames before the provider's answer."""
+    """Writer of the frames that Steno sends before the provider's answer."""
     hides_usage: bool = False
-    """Whether to remove usage that only Steno requested: many clients fail on usage that they did not request."""
+    """Whether to remove the usage, because only Steno requested it. Many clients fail on unrequested usage."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
     """Usage members as received. If a stream reports usage twice, the later values count."""
     model: str = field(default="", init=False)
@@ -119,7 +119,7 @@ class AnswerEditor:
         return answer.with_status(self.context.report)
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Return the index up to which the frames from `start` on need no edit."""
+        """Return the index of the first frame from `start` on that may need an edit, or the end of `frames`."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)

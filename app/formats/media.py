@@ -100,12 +100,12 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Most characters of a document's base64 that Steno reads: 32 MB decoded, the most that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Most unpacked bytes of all streams of a document. Each further stream counts with the average number of glyphs."""
+"""Most bytes that Steno unpacks of a document's streams. Other streams count with the average number of glyphs."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
 LEAST_WORK = 1 << 12
-"""Bytes by which an unreadable stream counts towards `MOST_UNPACKED`."""
+"""Bytes that an unreadable stream adds to the count for `MOST_UNPACKED`."""
 SLICE = 1 << 16
 """Bytes searched in one step, so that other threads do not wait long."""
 GLYPHS_UNREAD = 2_000

@@ -255,7 +255,7 @@ SEPARATORS = (b",", b", ")
 MOST_COMPARED = 500
 """Most prefixes compared with one body, the longest first. This takes a tenth of a millisecond."""
 LAST_BYTES = 64
-"""Number of bytes at the end of a prefix that form its cache key, together with its length."""
+"""Number of a prefix's last bytes that are its cache key, together with the prefix's length."""
 ELEMENT_BYTES = 16
 
 _BodyPlace = tuple[int, bytes]

@@ -102,7 +102,7 @@ class Parts(Struct, frozen=True):
 
     texts: Callable[[dict[str, Any]], Iterable[Place]]
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
-    """Function that replaces the media of a part by the next text. It returns the same part if it has no media."""
+    """Function that replaces the media of a part by the next text. It returns a part without media unchanged."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
     """Function that removes empty texts, which some providers refuse, from a part; None if nothing is left."""
 

@@ -226,7 +226,7 @@ SWITCHES = ("compaction", "recall")
 """Options of the `context` object that are true or false."""
 LONGEST_FOCUS = 4_000
 LONGEST_OPTIONS = 131_072
-"""Bytes of the `context` object: enough for ten thousand pins and the longest focus."""
+"""Most bytes of the `context` object: enough for ten thousand pins and the longest focus."""
 
 
 def read_options(source: RawObject) -> Mapping[str, Any]:

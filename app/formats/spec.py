@@ -43,9 +43,9 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     optional: tuple[str, ...]
     """Members that Steno stops sending once a provider's error names them. The operator's parameters are such, too."""
     other_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors that name an optional member but have another cause. The keys are these members."""
+    """Patterns of errors that name an optional member but have another cause, by the name of the member."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors that an optional member causes without being named. The keys are these members."""
+    """Patterns of errors that do not name the optional member that caused them, by the name of the member."""
     caps: tuple[str, str]
     """Names of the output cap: for most models, and for models that reason by default."""
     least_output: int = 0
@@ -81,7 +81,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     path: bytes
     """Path of Steno's own calls, with `{model}` for the model. Without an `address`, clients use this path, too."""
     address: Pattern[bytes] | None = None
-    """Pattern of the paths that Steno compacts, with a model and one of the `methods`; None if there is only `path`."""
+    """Pattern of the paths of requests that Steno compacts. They contain a model and a method. None: only `path`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
     """Whether clients store frames before the answer in their histories. A provider may refuse a tool call after such a
@@ -148,7 +148,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     done_ends: bool = False
     """Whether `[DONE]` ends an answer without a finish reason."""
     endings: Mapping[str, Ending]
-    """Meanings of finish reasons. `_WINDOW_FULL` has those of a full window; any other reason is `Ending.OTHER`."""
+    """Meanings of finish reasons. `_WINDOW_FULL` matches reasons for a full window; all others are `Ending.OTHER`."""
 
     summary: SummarySpec
 

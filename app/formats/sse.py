@@ -28,7 +28,7 @@ class FrameSplitter:
     def __init__(self) -> None:
         self._held = bytearray()
         self.overran = False
-        """Whether part of the current frame was forwarded because it was too long."""
+        """Whether part of the current frame was forwarded because the frame was too long."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         return frames_in(self.together(chunk))

@@ -53,9 +53,9 @@ class Upstream:
     """Client of a provider over HTTP/1.1. It ignores proxy settings of the environment, follows no redirects, and does
     not use HTTP/2, where a closed connection would end many streams.
 
-    `key`: returns the headers with the operator's key for a target; only listed headers of the client are then sent.
-    `instance`: name of this Steno, sent as a hop. `withheld`: header that is never sent. `keeps_version`: returns True
-    for a target whose version replaces the version in the base URL.
+    `key` returns the headers with the operator's key for a target. With `key`, Steno sends only a fixed list of the
+    client's headers. `instance`: name of this Steno, sent as a hop. `withheld`: header that is never sent.
+    `keeps_version` returns whether the version in a target replaces the version in the base URL.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ T = TypeVar("T")
 DATA = Path(__file__).parent / "data" / "models.json"
 
 LEAST_STEP = 100_000
-"""Steno does not avoid price steps below this many tokens, because smaller prompts would leave too little room."""
+"""Smallest price step (prompt size in tokens at which a price rises) that Steno avoids, to leave enough room."""
 STEP_SHARE = 260 / 272
 """Share of a price step at which a compaction is due, so that the next turn does not pass the step."""
 
@@ -67,7 +67,7 @@ class ListedModel(Struct, frozen=True):
     """US dollars per million web searches."""
     tiers: dict[str, tuple[ListedPrice, ...]] = {}
     regions: dict[str, float] = {}
-    """Factors of the price, by the region that an answer names."""
+    """Price factors by region. The provider's answer names the region."""
     cap: int | None = None
     """Prompt tokens above which a compaction is due in any window, for models known to read long prompts well. None:
     the usual cap applies."""

@@ -31,7 +31,7 @@ from app.http.upstream import Upstream
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout", b"x-server-timeout"})
-"""Headers with a client's timeout in seconds, of openai-python, openai-node (rounded down) and Google's SDK."""
+"""Headers in which OpenAI's and Google's SDKs send their timeout in seconds. openai-node rounds it down."""
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500
 """Maximum bytes of the name in `clients.header`."""
@@ -43,7 +43,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     tenant: str
     headers: Headers
     format: WireFormat
-    """Format of the request and its answer, by the request's path."""
+    """Format of the request and its answer. The request's path determines it."""
     conversation: str | None = None
     """Conversation id in the base URL: `/c/{id}/v1`."""
     upstream: str | None = None

@@ -169,7 +169,7 @@ class Conversations:
         self._tips.drop(lambda key, _: erased.covers(*key))
 
     async def _recognise(self, tenant: str, conversation: Conversation) -> Recognition:
-        """Find the deepest known head of the history. Return its conversation, a fork of it, or a new conversation."""
+        """Find the longest known prefix of the history. Return its conversation, a fork of that, or a new one."""
         transcript, chain = conversation.transcript, conversation.chain
         known: Sequence[Head] = ()
         for digest in possible_heads(transcript, chain):

@@ -1,4 +1,4 @@
-"""Retries of an unchanged payload after a refusal that may pass, such as status 429 or 503."""
+"""Retries of an unchanged payload after a temporary refusal, such as status 429 or 503."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class LatestHistory:
     alone: Callable[[bytes], bytes]
     """Function that turns a raw message into JSON that can be read without the rest of the request."""
     digests: Sequence[bytes]
-    """Digest of the history through each of `messages`."""
+    """Digests of the history: one for each of `messages` together with all messages before it."""
     tokens: Sequence[int]
     """Estimated tokens of each message: of `leading`, then of `messages`."""
 

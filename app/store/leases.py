@@ -40,7 +40,7 @@ class Claim(Struct, frozen=True):
     conversation_id: str
     range: ChunkRange
     chain: Collection[bytes]
-    """Digest of the request's history through each of its messages."""
+    """Digests of the request's history: one for each message together with all messages before it."""
 
 
 class Lease(Struct, frozen=True):
@@ -83,8 +83,8 @@ async def acquire_lease(
 
 
 async def is_busy(connection: AsyncConnection, claim: Claim, ttl_ms: int) -> bool:
-    """Whether a conflicting lease is live: a lease of the same conversation, or of a range with the same start whose
-    end is a digest of the claim's chain or the claim's end."""
+    """Whether a conflicting lease is live: a lease of the same conversation, or of a range that begins at the same
+    digest and ends in the claim's history or at the claim's end."""
     # The database compares the ids, because it has them in their storable form.
     is_same = (leases.c.conversation_id == claim.conversation_id).label("is_same_conversation")
     rows = await connection.execute(sa.select(leases.c.through_digest, is_same).where(_in_the_way(claim, ttl_ms)))

@@ -48,7 +48,7 @@ TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 _FIRST = {"conversations", "heads", "leases"}
 _ERASED = (conversations, heads, *(table for table in TABLES if table.name not in _FIRST))
 _TIMES = summary_chunks.c.used_at, usage_records.c.created_at, calibrations.c.updated_at, learned_windows.c.expires_at
-"""Columns that give the age of rows to delete."""
+"""Columns with the time of a row's last use, creation, change or expiry. Retention deletes old rows by this time."""
 
 
 async def run(store: Store) -> None:

@@ -40,7 +40,7 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
     conversation_id: str
     """Empty for a request whose body Steno did not read."""
     request_id: str
-    """Id of the client request, which all its calls share."""
+    """Id of the client request. All calls for the request have this id."""
     turn: int
     """Number of user messages in the request's history."""
     purpose: Purpose

@@ -29,7 +29,7 @@ from app.formats.sse import KEEP_ALIVE, EarlyFrames, event, last_end
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
-"""Pattern of models that search the web once for each answer, for a charge."""
+"""Pattern of the names of models that search the web once per answer and charge for this."""
 
 
 @dataclass(slots=True)

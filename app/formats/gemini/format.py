@@ -337,7 +337,7 @@ def _tools(source: RawObject) -> Iterator[dict[str, Any]]:
 
 _VERSION = re.compile(r"gemini-(\d+)")
 FREE = Encrypted(1 << 62, 1.0)
-"""Cost of signatures up to Gemini 2.5: none."""
+"""Cost of signatures up to Gemini 2.5, which cost no tokens."""
 
 
 @lru_cache(maxsize=1_024)

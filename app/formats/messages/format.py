@@ -182,9 +182,9 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Exceptions to `_PREAMBLES_SINCE`: part of a model's name, tokens before the tools, and with a forced call."""
+"""Entries like those of `_PREAMBLES_SINCE`, but with a part of a model's name in place of a version."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""First version of models, tokens before the tools, and these tokens with a forced call. Newest models first."""
+"""Entries of a first version, the tokens before the tools, and these tokens if a call is forced. Newest first."""
 
 
 @lru_cache(maxsize=1_024)

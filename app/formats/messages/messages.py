@@ -62,7 +62,7 @@ SERVER_USES = frozenset({"server_tool_use", "mcp_tool_use"})
 _RESULT = "tool_result"
 _SERVER_RESULT = "_tool_result"
 _READ = frozenset({"text", "title", "url", "stdout", "stderr", "content"})
-"""Members that the model reads, at any depth, in the results of tools that the provider runs."""
+"""Members that the model reads in results of the provider's own tools, at any depth."""
 
 
 def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
@@ -262,7 +262,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Return the index of each text's tool result, or -1; empty if all texts belong to the first result."""
+    """Return for each text the index of the tool result that contains it, or -1. Empty: all are in the first result."""
     owners = list[int]()
     results = count()
     for block in blocks:
