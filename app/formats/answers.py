@@ -1,4 +1,4 @@
-"""Editing of answers on the way to the client: the code shared by all formats. See `AnswerEditor`."""
+"""Shared code of all formats that edits answers on the way to the client. See `AnswerEditor`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 
 
 class ContextMembers(Struct, frozen=True):
-    """JSON members about the context, without braces. Steno adds them to an answer in any format."""
+    """JSON members about the context that Steno adds to an answer, without the braces of an object."""
 
     status: bytes = b""
     """Members for the beginning of a stream: `context_status`."""

@@ -1,4 +1,4 @@
-"""Wire formats: the interface between the APIs of clients and providers and the rest of Steno.
+"""Wire formats: the interface between Steno and the APIs of clients and providers.
 
 A format is one conversation API: its paths, and its JSON for history, answers, streams and errors. It provides
 1. `WireRequest`: the client's bytes and the parsed members;
@@ -93,7 +93,7 @@ class WireFormat:
         spec, kind = self.spec, self.request
         known = beginnings.find(body) if beginnings is not None else None
         start, marks = (known.stop, known.marks) if known is not None else (0, 0)
-        # Checked before decoding, because decoded values take many times the memory of their bytes.
+        # This check comes before decoding, because decoded values take many times the memory of their bytes.
         if holds_more_values(body, bounds.values, start, marks):
             raise TooManyValues(f"It holds more than {bounds.values} values.")
         source = RawObject(body) if known is None else known.read_rest(body)

@@ -69,7 +69,7 @@ def _jpeg_pixels(head: bytes) -> tuple[int, int]:
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width = head[position + 5 : position + 7], head[position + 7 : position + 9]
             return int.from_bytes(width, "big"), int.from_bytes(height, "big")
-        # A marker may be preceded by any number of fill bytes.
+        # Any number of fill bytes may precede a marker.
         position += 1 if marker == 0xFF else 2 + int.from_bytes(head[position + 2 : position + 4], "big")
     return 0, 0
 

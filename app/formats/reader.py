@@ -39,7 +39,7 @@ NOTHING: tuple[object, ...] = (None, "", [], {})
 MOST_ARGUMENT_VALUES = 200_000
 """Most JSON values in a call's arguments. Steno compares arguments with more values as text."""
 LONGEST_MEANT = 1 << 20
-"""Most characters of arguments. Steno compares longer ones as text, because parsing would delay other requests."""
+"""Most characters of a call's arguments. Steno compares longer arguments as text, because parsing is slow."""
 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
@@ -253,7 +253,7 @@ SHORTEST = 32_768
 SEPARATORS = (b",", b", ")
 """Usual separators between the elements of an array."""
 MOST_COMPARED = 500
-"""Most prefixes compared with one body, the longest first. This takes a tenth of a millisecond."""
+"""Most prefixes that Steno compares with one body, the longest first. This takes a tenth of a millisecond."""
 LAST_BYTES = 64
 """Number of a prefix's last bytes that are its cache key, together with the prefix's length."""
 ELEMENT_BYTES = 16

@@ -39,7 +39,7 @@ _TELLS = {b"anthropic-version": "messages", b"x-goog-api-key": "gemini"}
 
 _COUNTED = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/[^/:]+:countTokens")
 COUNTS = {each.spec.counting_path: each.name for each in FORMATS if each.spec.counting_path is not None}
-"""Format of each token-counting path."""
+"""Formats by the path at which their API counts tokens."""
 
 
 class Uncompacted(NamedTuple):
@@ -69,8 +69,8 @@ UNCOMPACTED = tuple(
         ("/openai/chat/completions", rb"/openai/(v1|deployments/[^/]+)/chat/completions", PASSES),
     )
 )
-"""All such paths; the last two are Azure's. Steno also compacts no requests in OpenAI's batches, which are in an
-uploaded file, and none over WebSockets, which Steno does not relay."""
+"""All paths of conversations that Steno does not compact. The last two are Azure's. Steno also compacts no requests in
+OpenAI's batches, which are in an uploaded file, and none over WebSockets, which it does not relay."""
 
 
 def path_of(target: bytes) -> bytes:
@@ -98,7 +98,7 @@ def format_counted(path: bytes) -> str | None:
 
 
 def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
-    """Return whether Steno keeps the version in the path, because Google's base URL has no version."""
+    """Return whether Steno keeps the version in the path. It does for Google, whose base URL has no version."""
     return speaks == {"gemini"} or format_at(target) == "gemini"
 
 

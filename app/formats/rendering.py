@@ -49,7 +49,7 @@ def placed(
     unthinking: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
     """Return the payload's raw messages in order. `user_message` makes a message from text. `altered` applies a view's
-    changes to a message, and `unthinking` removes signed thinking. Both return None for an empty message."""
+    changes to a message, and `unthinking` removes signed thinking. Both return None if nothing is left."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     messages = conversation.transcript.messages
 
@@ -141,10 +141,10 @@ def joined(
     as_object: Callable[[bytes], bytes] = bytes,
     goes_first: Callable[[bytes], bool] = lambda _: False,
 ) -> list[bytes]:
-    """Join adjacent user messages, for a provider that refuses two in a row, unless they were adjacent in the history.
+    """Join user messages that became adjacent, for a provider that refuses two in a row.
 
     A string in `member` becomes a part of the type `text_type`. `as_object` makes a JSON object from any raw message.
-    `goes_first` tells whether a part must precede other parts.
+    `goes_first` tells whether a part must precede other parts. Messages that were adjacent in the history stay apart.
     """
 
     def parts(raw: bytes) -> list[bytes]:
@@ -191,7 +191,7 @@ class Breakpoints(Struct, frozen=True):
         """Return the payload with one more breakpoint, on the last possible part before the quotation.
 
         Return None if the client sets no breakpoints, if the payload has as many as allowed, if no part before the
-        quotation may have one, or if that part has a breakpoint already. `source` is the client's request.
+        quotation may have one, or if the last such part has one already. `source` is the client's request.
         """
         for member in self.members:
             # Unless the mode is `explicit`, OpenAI sets one breakpoint itself, which counts towards the limit.

@@ -279,7 +279,7 @@ OWN_REFERENCE = "stn1."
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
-    """Raise `InvalidRequest` for a compaction by an earlier Steno. `history`: name of the history's member."""
+    """Raise `InvalidRequest` for a compaction by an earlier release. `history`: name of the history's member."""
     sealed = (item.get(member) for member in ("encrypted_content", "signature"))
     if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
         raise InvalidRequest(

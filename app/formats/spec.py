@@ -129,7 +129,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     usage: str = "usage"
     """Member with the reported tokens."""
     usage_option: Pattern[bytes] | None = None
-    """Pattern of refusals of the option for usage in a stream; None if streams always report usage."""
+    """Pattern of errors that refuse the option to request a stream's usage; None if streams always report usage."""
     model: str = "model"
     whole: tuple[Path, ...]
     """Paths of objects and lists. An unstreamed answer has at least one of them."""
@@ -153,7 +153,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     summary: SummarySpec
 
     def ending_of(self, reason: object) -> Ending:
-        """Return the meaning of a finish reason. A full window cuts an answer off."""
+        """Return the meaning of a finish reason. A full window means `Ending.CUT_OFF`."""
         if says_window_full(reason):
             return Ending.CUT_OFF
         return self.endings.get(reason, Ending.OTHER) if isinstance(reason, str) else Ending.OTHER
@@ -294,7 +294,7 @@ class CallType(NamedTuple):
 
 
 class OutputType(NamedTuple):
-    """Type of item that is the result of a call: member with the result, and member with the call's id."""
+    """Type of item with the result of a call: names of the member with the result, and of that with the call's id."""
 
     member: str
     id: str = "call_id"
@@ -330,14 +330,14 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""Types of items with a call of the provider's own tool and its result: name of the tool, member with the arguments."""
+"""Name of the tool and arguments member, by type of item. Such an item has a provider's own call and result."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
 """Types of items whose `id` links them to another item. Their digests include `id`, although `id` is volatile."""
 SHORT = 200
-"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer one, so it sends the item
-unchanged or drops it."""
+"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer object, so it sends the
+item unchanged or drops it."""
 
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
 """Members of parts that clients move or drop between turns. Digests do not depend on them."""
@@ -382,7 +382,7 @@ RESPONSES = FormatSpec(
     ),
     reasons=tuple((*at, *reason) for at in _ENDED for reason in (("incomplete_details", "reason"), ("status",))),
     assumed_reason="completed",
-    # The status, or the reason of an incomplete response.
+    # Keys: the response's status, or the reason of an incomplete response.
     endings={
         "completed": Ending.FINISHED,
         "max_output_tokens": Ending.CUT_OFF,

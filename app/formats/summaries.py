@@ -1,6 +1,6 @@
 """Summary calls: write the request for a summary, adapt it after a refusal, and read the answer.
 
-An upstream may answer with a stream or one JSON object, whichever Steno requested. `FormatSpec` names the members.
+The answer is a stream or one JSON object, as Steno requested. `FormatSpec` names the members.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "searches": (("server_tool_use", "web_search_requests"),),
     "total": (("", "total_tokens"),),
 }
-"""Members that may hold each number, each as the containing object and the member. The first one present counts."""
+"""Members that may hold each number, in order of preference: name of the containing object, and of the member."""
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Pattern of models that may report reasoning only as a part of the total."""
 LONGEST_WORD = 64
@@ -131,9 +131,9 @@ def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, 
 def read_usage(usage: object, model: str = "") -> Tokens:
     """Return the tokens that the provider reported, for the ledger; impossible numbers are None.
 
-    Steno assumes that `prompt_tokens` includes Anthropic's cache parts, unless these are larger together. If a provider
-    left reasoning out of the completion, Steno adds it: reasoning is then larger than the completion, or the total is
-    the sum of prompt, completion and reasoning. `model` is the model that answered.
+    Steno assumes that `prompt_tokens` includes Anthropic's cache parts, unless their sum is larger. Steno adds
+    reasoning to the completion if the provider left it out: if reasoning exceeds the completion, or if the total is the
+    sum of prompt, completion and reasoning. `model` is the model that answered.
     """
     if not isinstance(usage, dict):
         return Tokens()

@@ -125,7 +125,7 @@ class CompletionEditor(AnswerEditor):
         # The first chunk gets the status. The first chunk that finishes a choice gets all members.
         members = self.context.report if finishes and not self.finished else b"" if self.begun else self.context.status
         self.begun = True
-        if len(self.finished) < self.choices:  # A limit: a provider may send any number of choices.
+        if len(self.finished) < self.choices:  # The set is limited: a provider may send any number of choices.
             self.finished |= finishes
         if replaced or added or hides:
             said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))

@@ -8,8 +8,8 @@ holds the results. A result names its call's tool, and since Gemini 3 the call's
 calls in order. Steno reads the `systemInstruction` as a content of the role `system`.
 
 Gemini accepts two contents of one role in a row, but a call only after a user's content. So Steno inserts a user's text
-before a model's content that would come first. Steno also inserts it between two contents of the model if only the
-omission of other contents made them adjacent. A signature is a member of the part that it signs.
+before a model's content in two cases: at the beginning, or if Steno omitted all contents between it and the previous
+content of the model. A signature is a member of the part that it signs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ DATA = ("functionCall", "functionResponse", "inlineData", "fileData", "codeExecu
 """Members that determine the type of a part. The first one present counts."""
 _ALPHABET = str.maketrans("-_", "+/", "=")
 COMPACTION_PROMPT = b"You are a specialized system component responsible for distilling chat history"
-"""Beginning of the instructions with which Gemini CLI compacts its history itself."""
+"""Beginning of the instructions that Gemini CLI sends when it compacts its history itself."""
 UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented dummy signature, for a call whose arguments Steno changed."""
 VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
@@ -337,7 +337,7 @@ def _tools(source: RawObject) -> Iterator[dict[str, Any]]:
 
 _VERSION = re.compile(r"gemini-(\d+)")
 FREE = Encrypted(1 << 62, 1.0)
-"""Cost of signatures up to Gemini 2.5, which cost no tokens."""
+"""Cost of a signature up to Gemini 2.5: no tokens."""
 
 
 @lru_cache(maxsize=1_024)

@@ -39,7 +39,7 @@ COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
-"""Beginnings of the last text in a request with which a client itself compacts its history."""
+"""Beginnings of a request's last text that show that the client compacts its history itself."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
 """Member of `thinking` for blocks that were signed over another prompt. Refusals of such blocks name this member."""

@@ -94,7 +94,7 @@ def is_compaction(block: Json) -> bool:
 
 
 def texts_in(message: dict[str, Any]) -> Iterator[Place]:
-    """Yield the texts of a message in order, each as its object and the key in the object."""
+    """Yield for each text of a message, in order, the object that contains the text, and its key there."""
     if isinstance(message.get("content"), str):
         yield message, "content"
     else:
