@@ -36,7 +36,7 @@ _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNOR
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 MOST_HOPS = 16
-"""Maximum number of hops. A loop through a load balancer may pass each replica before one finds itself in the hops."""
+"""Maximum number of hops. In a loop through a load balancer, a request may pass each replica before one refuses it."""
 
 ANY = "*"
 

@@ -72,7 +72,7 @@ class Cycle(RequestResponseCycle):
         """Take the body if all of it has arrived, else return None. This is faster than `receive` with a timeout."""
         if self.more_body or self.disconnected or self.waiting_for_100_continue:
             return None
-        if self.flow.read_paused:  # Taking the body makes room, as in `receive`.
+        if self.flow.read_paused:  # As in `receive`, this makes room for more bytes.
             self.flow.resume_reading()
         self.message_event.clear()
         body, self.body = bytes(self.body), b""

@@ -80,7 +80,7 @@ def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]])
     ):
         raise unsendable("It holds bytes that end a line or a word.")
     for name in names:
-        # Steno sets both headers. If repeated, a provider's load balancer and servers may read different values.
+        # Steno sets both headers. A provider's load balancer and servers may read different values of repeated headers.
         if len(name) in (4, 17) and name.lower() in (b"host", b"transfer-encoding"):
             raise unsendable("It names a host or an encoding of its own.")
 
@@ -229,7 +229,7 @@ class AnswerReading:
             raise GarbledAnswer(f"The headers are longer than {LONGEST_HEAD} bytes.")
         self.status, self.headers, self.arrived = status, fields, True
         if self._to_head:
-            self.complete = True  # Not reused: the next answer could begin with a body sent by mistake.
+            self.complete = True  # No reuse: a body sent by mistake would precede the next answer.
         else:
             self.reusable = parser.should_keep_alive()
 

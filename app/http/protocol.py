@@ -33,7 +33,7 @@ SPARE_CONNECTIONS = 100
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""If a piece causes more parser events, other tasks run before the next piece. A packet can hold 40,000 chunks."""
+"""Most parser events before other tasks run. One packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 TELLING_SECONDS = 1.0
@@ -126,7 +126,7 @@ class KnownHead(Struct, frozen=True):
 
     @classmethod
     def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
-        """Build from a head's bytes and its scope. Return None unless the head has one plain content-length."""
+        """Build an object from a head and its scope. Return None unless the head has one plain content-length."""
         places = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
         found = _LENGTH.search(head)
         if found is None or len(places) != 1 or scope["headers"][places[0]][1] != found[1]:

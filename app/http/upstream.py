@@ -123,8 +123,8 @@ class Upstream:
         return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. If a target keeps its
-        version, the base URL's path loses its version and precedes the target. Other paths stay the same."""
+        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. A target that keeps its
+        version follows the base URL's path without the path's own version. Other paths stay the same."""
         path, question_mark, query = target.partition(b"?")
         if self._keeps_version(target):
             path = _VERSION.sub(b"", self._path) + path
@@ -151,8 +151,8 @@ class Pool:
     async def exchange(self, head: RequestHead, content: bytes | AsyncGenerator[bytes, None]) -> UpstreamExchange:
         """Send a request, and return once the answer's headers have arrived. Raises `Upstream...` errors.
 
-        If the connection closes before any byte of the answer, Steno may send a request without a streamed body once
-        more: if the connection was reused and closed within `STALE_SECONDS`, or for a safe method (GET, HEAD, OPTIONS).
+        If the connection closes before any byte of the answer, Steno may repeat a request without a streamed body: if
+        the connection was reused and closed within `STALE_SECONDS`, or if the method is safe (GET, HEAD, OPTIONS).
         """
         written, to_head = head.for_body(content), head.asks_head_alone
         replayable = isinstance(content, bytes)

@@ -52,7 +52,7 @@ class Services:
     identity: Identity
     formats: tuple[WireFormat, ...]
     readers: Mapping[str, MessageReader]
-    """Readers by format name."""
+    """Readers of messages, by the name of the format."""
     estimator: Estimator
     compactor: Compactor
     background: Background
@@ -77,7 +77,7 @@ class Services:
         self.conversations.forget(erased)
         await self.providers.calibrations.forget(tenant)
         await self.store.erase_tenant(tenant)
-        # Last, because until the summaries are deleted, a request may load them again.
+        # This comes last: until the summaries are deleted, a request may load them again.
         self.compactor.forget(erased)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
@@ -99,8 +99,8 @@ class Refusal(Struct, frozen=True):
     """Provider's reason to refuse a payload."""
 
     kind: Literal["usage", "thinking", "roles", "order", "size", "other"]
-    """Refused part: usage in streams, signed thinking, two messages of one role in a row, another order of the
-    messages, the size, or something else."""
+    """Refused part: usage in streams, signed thinking, two messages of one role in a row, another fault in the order of
+    the messages, the size, or something else."""
     status: int = 0
     """Status of a refusal of kind `other`, from the HTTP answer or the first frame of a stream; 0 for other kinds."""
     said: str = ""
@@ -153,7 +153,7 @@ class Attempt:
         return self.request.forwarded(self.decision)
 
     def mark_refused(self) -> None:
-        """Record that the latest call was refused by an error, or by an empty answer, with status 200."""
+        """Record that the provider refused the latest call with status 200: its answer is an error, or empty."""
         self.calls[-1].status = HTTPStatus.BAD_REQUEST
 
 

@@ -27,7 +27,7 @@ from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
 LONGEST_REASON = 1_000
 """Maximum characters of a reason in a header and in the store."""
 MISJUDGED = 4
-"""Steno learns no limit from a refusal with a number above this multiple of the prompt's estimated tokens."""
+"""Steno learns no limit from a refusal whose number exceeds this multiple of the prompt's estimated tokens."""
 
 
 def learn_status(attempt: Attempt, status: int) -> None:
@@ -38,7 +38,7 @@ def learn_status(attempt: Attempt, status: int) -> None:
         request.provider.windows.add_answered(request.tenant)
         conversation, decision = request.conversation, attempt.decision
         if request.thinking_from and changes_with_each_request(conversation, decision.view):
-            learn_refused_thinking(request, len(conversation.transcript) + 1)  # Also without this answer's thinking.
+            learn_refused_thinking(request, len(conversation.transcript) + 1)  # Including this answer's thinking.
         elif THINKING_OFF in decision.actions:
             # This answer has no thinking, but the provider would demand thinking in the turn's next request.
             learn_refused_thinking(request, len(conversation.transcript))
@@ -98,7 +98,7 @@ def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
 
 
 def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> None:
-    """Learn from an answer's usage. None: the answer reported no usage. `streamed`: the answer was a stream."""
+    """Learn from an answer's usage, which is None if not reported. `streamed`: the answer was a stream."""
     request = attempt.request
     wire, conversation, provider, tenant = request.wire, request.conversation, request.provider, request.tenant
     # Only streams may lack the usage. Learn whether this model's streams report it without being asked.
@@ -117,7 +117,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     if not holds_media:
         calibrations.learn(learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
-        # No message is omitted, and all media are pictures of known size: all tokens except the text's are for them.
+        # No message is omitted, and all media are pictures of known size: the tokens besides the text are theirs.
         plain, scaled = shown
         sample = picture_sample(calibrations.of(key), attempt.tokens - scaled, plain, reported)
         if sample is not None:
@@ -207,7 +207,7 @@ def conversation_seen(request: ChatRequest, decision: Decision) -> ConversationS
 
 
 def latest_history(request: ChatRequest) -> LatestHistory:
-    """Build the stored messages of a request, without the answer, which the next request contains."""
+    """Build the stored messages of a request. The answer is not among them: the next request contains it."""
     conversation, ratio = request.conversation, request.budget.line.ratio
     return LatestHistory(
         tenant=request.tenant,

@@ -254,7 +254,7 @@ async def relay_unread(exchange: Exchange, unread: Unread, *, is_recorded: bool 
     writes, epoch = services.store.writes, services.store.writes.epoch
     path = None if reason.code is Code.SUMMARY_CALL else path_of(caller.target).decode("latin-1")
     exchange.headers = own = bypass(services, exchange.record, path, reason)
-    reading = partial(caller.format.model_in, body, caller.target)  # Often readable even if the rest is not.
+    reading = partial(caller.format.model_in, body, caller.target)  # An unreadable body often shows its model.
     model = await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
     provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
     answering = await exchange.call(provider, unread.body)

@@ -78,7 +78,7 @@ class RequestRecord:
     span: Span | None = None
     """Trace span; None if tracing is off."""
     wait_is_counted: bool = False
-    """True once the wait for a summary is in the metrics, because a request is counted once."""
+    """True once the wait for a summary is in the metrics, so that a request is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
