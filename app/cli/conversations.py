@@ -1,8 +1,8 @@
 """`steno conversations` and `steno mcp`: stored conversations, for the operator and for a model.
 
-`steno conversations` uses the data of all tenants in the database, without a key or a running Steno. For a running
-Steno, a deletion is like a deletion by another replica. `steno mcp` calls the REST API of a running Steno with the
-user's key, so a model can read only the user's conversations.
+`steno conversations` uses the data of all tenants in the database, without a key or a running Steno. A running Steno
+treats its deletions like those by another replica. `steno mcp` calls the REST API of a running Steno with the user's
+key, so a model can read only the user's conversations.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def _latest(store: Store, limit: int, tenant: str) -> list[tuple[str, Stor
 
 
 async def _owner(store: Store, conversation_id: str, tenant: str) -> str:
-    """Return the conversation's tenant. `tenant`: beginning of its id. Raises `NotFound` for none or several."""
+    """Return the conversation's tenant, whose id begins with `tenant`. Raises `NotFound` for none or several."""
     tenants = [seen.id for seen in await store.rest(read_tenants) if seen.id.startswith(tenant)]
     owners = [each for each in tenants if await store.rest(find_conversation, each, conversation_id)]
     if not owners:

@@ -288,15 +288,15 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
             environment.setdefault(FIRST_PARTY, "1")
         case "codex":
             return _codex(command, f"{url}/v1", environment)
-        case "opencode":  # Reads base URLs only from its configuration; this variable overrides its files.
+        case "opencode":  # It reads base URLs only from its configuration. This variable overrides its files.
             at_steno = {name: {"options": {"baseURL": f"{url}/v1"}} for name in ("openai", "anthropic")}
             environment.setdefault(OPENCODE, json.dumps({"provider": at_steno}))
     return [*command]
 
 
 def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the command with arguments for Codex, which reads no variables. They define a provider `steno`: with the
-    provider `openai`, Codex tries a WebSocket first. Without OPENAI_API_KEY, Codex sends its login."""
+    """Return the command with arguments for Codex, which reads no variables. They define a provider `steno`, because
+    Codex tries a WebSocket first with the provider `openai`. Without OPENAI_API_KEY, Codex sends its login token."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]

@@ -105,7 +105,7 @@ class ServeArguments(NamedTuple):
     password: str | None
     """Inspector password, if it was generated for this run."""
     reports: bool = True
-    """Print the start message, and log problems of the settings."""
+    """Whether to print the start message, and to log problems of the settings."""
 
 
 def _allow_files(connections: int) -> None:

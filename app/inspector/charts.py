@@ -149,7 +149,7 @@ def _cost(calls: Sequence[UsageRecord]) -> str:
 
 
 class Column(NamedTuple):
-    """Column of one request, which reacts to the pointer. Positions and heights are in percent of the chart."""
+    """Column of one request, which reacts to the mouse pointer. Positions and heights are in percent of the chart."""
 
     x: float
     left: float

@@ -54,7 +54,7 @@ DONE: Mapping[str, str] = {
     "deleted": "The summary is deleted: its messages are sent again, or summarised anew.",
     "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
 }
-"""Messages after the redirect that follows a successful action, by the action's name."""
+"""Messages about a successful action, by the action's name. The page shows one after the redirect."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
 

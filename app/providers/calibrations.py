@@ -65,7 +65,7 @@ class Calibrations:
         self._throttle = LogThrottle()
 
     def of(self, key: CalibrationKey) -> Calibration:
-        """Return the calibration from memory. Without samples, it is the prior, the assumption for a new model."""
+        """Return the calibration from memory. Without samples, return the prior, the assumption for a new model."""
         known = self._known.use(key) if len(key.model) <= LONGEST_MODEL else None
         return known or Calibration(prior_for(key.model, key.formula, key.tools))
 

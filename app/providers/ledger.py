@@ -35,7 +35,7 @@ from app.tokens.usage import (
 log = structlog.get_logger("steno.ledger")
 
 PRICES_REMEMBERED = 1_000
-"""Number of models whose prices are cached, because comparing a name with every glob is slow."""
+"""Number of models whose prices are cached, because comparing a name with all glob patterns is slow."""
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
@@ -74,7 +74,7 @@ class Ledger:
         return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
 
     def price_of(self, model: str) -> Price | None:
-        """Return the model's price for prompts below all price steps, without a service tier."""
+        """Return the model's price for short prompts (below the first price rise), without a service tier."""
         tariff = self.tariff_of(model)
         return None if tariff is None else tariff.base
 

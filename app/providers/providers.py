@@ -24,7 +24,7 @@ UNSPOKEN_SECONDS = 3600.0
 """Time for which Steno remembers that a provider lacks a format's path. A new release of its server may add it."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
-"""Largest request in bytes, by the end of the host's name, for hosts with lower limits than the models' vendors."""
+"""Largest request in bytes at hosts that accept less than the models' vendors, by the end of the host's name."""
 
 
 class StreamedUsage(Enum):
@@ -82,7 +82,7 @@ class Provider:
         self._alternating.learn(tenant, (format_, model), True)
 
     def thinking_from(self, tenant: str, format_: str, model: str, turn: bytes) -> int:
-        """Return the number of leading messages whose thinking the model refused in this `turn`. Empty: in any turn."""
+        """Return the number of leading messages whose thinking the model refused in `turn` (empty: in any turn)."""
         return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
 
     def learn_refused_thinking(self, tenant: str, format_: str, model: str, turn: bytes, messages: int) -> None:
@@ -109,12 +109,12 @@ class Provider:
         return min(known, default=format_.spec.largest_body)
 
     def serves(self, model: str) -> bool:
-        """True if a glob in the upstream's settings matches the model. The default upstream has no globs."""
+        """True if a glob pattern in the upstream's settings matches the model. The default upstream has no patterns."""
         return isinstance(self.settings, NamedUpstreamSettings) and self.settings.fits(model)
 
 
 class Providers:
-    """All upstreams, in the order in which their globs are compared with a model."""
+    """All upstreams, in the order in which their glob patterns are compared with a model."""
 
     def __init__(self, default: Provider, *others: Provider) -> None:
         self.default = default

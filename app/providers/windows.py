@@ -4,8 +4,8 @@
 2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. The
    limit applies to the refused tenant. If a second tenant gets a similar limit (`CLOSE`), it applies to all tenants.
 3. Only tenants that the provider has answered can confirm a limit, because a client can invent keys.
-4. Steno ignores a limit if the provider answered a larger prompt of the tenant, or of two tenants, within a day. It
-   ignores a limit below half of the configured window, unless the limit was measured (see `Windows.learn`).
+4. Steno ignores a limit if, within a day, the provider answered a larger prompt of the tenant, or larger prompts of two
+   tenants. It ignores a limit below half of the configured window, unless the limit was measured (`Windows.learn`).
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def bundled_window(model: str) -> Window | None:
 
 
 def complete(announced: Window, known: Window | None) -> Window:
-    """Return the announced window. Add bundled limits of input and output that it lacks, if both sizes are close."""
+    """Return the announced window. Add missing limits from the `known` window if it has about the same size."""
     if known is None or abs(known.context - announced.context) > CLOSE * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None

@@ -220,7 +220,7 @@ class Erased(Struct, frozen=True):
 
     tenant: str
     conversation_id: str | None = None
-    """None: all conversations of the tenant."""
+    """None means all conversations of the tenant."""
 
     def covers(self, tenant: str, conversation_id: str) -> bool:
         if tenant != self.tenant:

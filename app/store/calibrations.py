@@ -65,7 +65,7 @@ class StoredCalibration(Struct, frozen=True):
 async def read_calibrations(
     connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
-    """Return at most 10,000 calibrations of all tenants, the latest change first. None includes those of any age."""
+    """Return at most 10,000 calibrations of all tenants, the latest change first. By default they may have any age."""
     rows = (
         sa.select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
     )
@@ -148,7 +148,7 @@ async def read_learned_windows(
 async def learn_window(
     connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, seconds: float
 ) -> None:
-    """Store the smaller of `limit` (in tokens) and the stored limit, to expire in `seconds`. Delete expired rows. Of
+    """Store the smaller of `limit` (in tokens) and the stored limit. It expires in `seconds`. Delete expired rows. Of
     the tenant's rows at this upstream, keep the hundred rows that expire last."""
     there, own = learned_windows.c, owned(learned_windows, tenant, upstream=upstream)
     await connection.execute(sa.delete(learned_windows).where(there.expires_at <= now_ms()))

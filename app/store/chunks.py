@@ -35,7 +35,7 @@ from app.store.tables import (
 )
 
 USED_EVERY_MS = 3_600_000
-"""Shortest time between two updates of a chunk's `used_at`, because a conversation uses its chunks in every payload."""
+"""Shortest time between two updates of a chunk's `used_at`. Otherwise every payload would cause an update."""
 MOST_SEARCHED = 5_000
 """Number of a tenant's newest summaries that a search reads."""
 _RANGE = ("series", "level", "from_digest", "through_digest")
@@ -152,7 +152,7 @@ async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversatio
     doomed = set((await connection.execute(sa.select(summary_chunks.c.id).where(of_it))).scalars())
     if doomed:
         doomed |= await _folds_over(connection, tenant, doomed)
-        await _lock(connection, tenant, doomed)  # In the order in which `note_use` locks.
+        await _lock(connection, tenant, doomed)  # The same order as in `note_use`.
         await _delete(connection, tenant, doomed)
 
 
@@ -209,7 +209,7 @@ async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]
     tenants, ids = zip(*used, strict=True)
     known = is_among(connection, tenant, set(tenants)), is_among(connection, id_, set(ids))
     rows = await connection.execute(sa.select(tenant, id_).where(*known, is_due))
-    # In order of their keys, so that two replicas cannot deadlock.
+    # Rows are locked in order of their keys, so two replicas cannot deadlock.
     if due := sorted({(row.tenant, row.id) for row in rows} & set(used)):
         used_now = sa.update(summary_chunks).values(used_at=now_ms())
         of_row = (tenant == sa.bindparam("of_tenant"), id_ == sa.bindparam("of_id"))
@@ -230,7 +230,7 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
 
 async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], *, shared: bool = False) -> set[str]:
     """Lock the stored chunks among `ids` until the transaction ends, and return their ids."""
-    # In order of their keys, so that two replicas cannot deadlock.
+    # Rows are locked in order of their keys, so two replicas cannot deadlock.
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
     held = sa.select(summary_chunks.c.id).where(*named).order_by(summary_chunks.c.id).with_for_update(read=shared)
     return set((await connection.execute(held)).scalars())

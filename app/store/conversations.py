@@ -139,7 +139,7 @@ class Pin(Struct, frozen=True):
     position: int
     """Index of the message after the leading instructions, from 0."""
     digest: bytes | None
-    """Digest of the history through the message; None until a request binds the pin."""
+    """Digest of the history up to and including the message; None until a request binds the pin."""
     created_at: datetime
 
     def holds_in(self, chain: Sequence[bytes]) -> bool:
@@ -262,7 +262,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # Leases first, because a commit locks its lease's row. The chunk of an earlier commit is deleted below. A later
     # commit finds a higher epoch and stores nothing.
     await revoke_leases(connection, tenant, conversation_id)
-    # Lock the conversation, then its heads by digest, in the order of a flush, which may move heads to another
+    # Lock the conversation, then its heads by digest, as a flush does, because a flush may move heads to another
     # conversation. An unknown conversation has no heads. If a flush adds its row and heads now, both stay.
     own = owned(conversations, tenant, id=conversation_id)
     is_known = await connection.scalar(sa.select(conversations.c.id).where(own).with_for_update()) is not None
@@ -330,7 +330,7 @@ async def bind_pins(
     """Bind the unbound pins at these positions to these digests, and return all pins of the conversation. If two
     branches bind a pin at once, the first branch gets it. Needs a transaction."""
     own = owned(pins, tenant, conversation_id=conversation_id, digest=None)
-    # In order of their keys, so that two replicas cannot deadlock.
+    # Rows are locked in order of their keys, so two replicas cannot deadlock.
     bound = [{"at": position, "digest": digests[position]} for position in sorted(digests)]
     await connection.execute(sa.update(pins).where(own, pins.c.position == sa.bindparam("at")), bound)
     return await find_pins(connection, tenant, conversation_id)

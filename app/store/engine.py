@@ -112,7 +112,7 @@ class Contended(StoreUnavailable):
 
 
 class DatabaseUnusable(StoreError):
-    """Steno cannot use this database until the operator changes something; `steno serve` ends with the message."""
+    """Steno cannot use this database until the operator changes something. `steno serve` prints this and ends."""
 
 
 class DatabaseURLError(DatabaseUnusable, ValueError):
@@ -143,7 +143,7 @@ def is_away(error: BaseException, *, at_start: bool = False) -> bool:
     """Whether the error is an outage, so that a later attempt may succeed.
 
     At Steno's start, a wrong password, a missing right and a file that cannot be opened or written are no outage. Later
-    they are outages, because the operator may change the password, or the volume may become writable again.
+    they are outages: the operator may have changed the password, or the volume may have become read-only.
     """
     if isinstance(error, OSError | PoolExhausted):
         return True
@@ -404,7 +404,7 @@ class Database:
             raise DisconnectionError
 
     def _on_checkin(self, connection: Any, _record: Any) -> None:
-        if connection is not None:  # None: the pool discarded it.
+        if connection is not None:  # None if the pool discarded it.
             self._idle.add(connection.driver_connection)
 
     def _on_error(self, context: ExceptionContext) -> None:

@@ -42,7 +42,7 @@ class LatestHistory:
     alone: Callable[[bytes], bytes]
     """Function that turns a raw message into JSON that can be read without the rest of the request."""
     digests: Sequence[bytes]
-    """Digests of the history: one for each of `messages` together with all messages before it."""
+    """Digests of the history up to and including each of `messages`."""
     tokens: Sequence[int]
     """Estimated tokens of each message: of `leading`, then of `messages`."""
 
@@ -90,8 +90,8 @@ class StoredHistory(Struct, frozen=True):
     head: bytes | None
     """Digest of the whole history; None for a history from release 0.1 without a known digest."""
     digests: frozenset[bytes]
-    """Digest of the history through each message after the leading instructions. A history from release 0.1 has only
-    the last digest, or none."""
+    """Digests of the history up to and including each message after the leading instructions. A history from release
+    0.1 has only the last digest, or none."""
     is_latest: bool
     """Whether this is the history of the conversation's latest request."""
 

@@ -40,7 +40,7 @@ class Claim(Struct, frozen=True):
     conversation_id: str
     range: ChunkRange
     chain: Collection[bytes]
-    """Digests of the request's history: one for each message together with all messages before it."""
+    """Digests of the request's history up to and including each of its messages."""
 
 
 class Lease(Struct, frozen=True):
@@ -150,8 +150,8 @@ async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
 
 
 def _live(tenant: str, ttl_ms: int) -> sa.ColumnElement[bool]:
-    """Condition of the tenant's live leases. A lease that expires later than a new lease would is not live: its time
-    is from another clock, because the database's clock was set back or its server changed."""
+    """Condition of the tenant's live leases. A lease is not live if it expires later than a new lease would: in that
+    case the database's clock was set back, or its server changed."""
     now = read_once(now_ms())
     return sa.and_(leases.c.tenant == tenant, leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 

@@ -181,7 +181,7 @@ class Store:
         return await schema.upgrade(self.database, export, self._secret_digest, binds=True)
 
     async def secret_fits(self) -> bool | None:
-        """Whether the stored digest is of `secret`; None if either is missing. Raises StoreUnavailable."""
+        """Whether the stored digest belongs to `secret`; None if either is missing. Raises StoreUnavailable."""
         belongs_to = partial(self._read, schema.belongs_to, self._secret_digest)
         return await self.guard.bounded(belongs_to, REST_SECONDS)
 
@@ -292,7 +292,7 @@ class Store:
         bind: bool = True,
     ) -> StoredPrefix:
         """Return the pins in this chain, the chunks of `series` that begin and end at `cuts`, and the mask boundaries
-        at `cuts` for the mask settings `masks`. If `series` or `masks` is None, return none of these.
+        at `cuts` for the mask settings `masks`. Without `series` or `masks`, these parts are empty.
 
         Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """

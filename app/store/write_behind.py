@@ -35,8 +35,8 @@ PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
 MOST_ERASED = 10_000
-"""Maximum number of erasures that Steno remembers. If more happen during a request, Steno cannot know whether its
-conversation was erased, and does not store its rows."""
+"""Maximum number of erasures that Steno remembers. If more happen during a request, Steno cannot know whether the
+request's conversation was erased, and does not store the request's rows."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
 """Most queued usage records, about 1 kB each."""
