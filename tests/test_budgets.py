@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_900,
     "app/formats": 6_000,
-    "tests": 44_963,
+    "tests": 44_975,
     "lab": 8_000,
 }
 """Lines of Python by folder, at most."""

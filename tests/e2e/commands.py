@@ -112,7 +112,7 @@ class Serving:
         return (self.folder / "stderr").read_text()
 
     def get(self, path: str) -> Any:
-        return httpx2.get(self.url + path, timeout=10.0).json()
+        return httpx2.get(self.url + path, timeout=60.0).json()
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
@@ -104,32 +103,20 @@ def flooded(connection: socket.socket, piece: bytes, most: int = 20_000_000) -> 
     return sent
 
 
-def pieces(connection: socket.socket) -> list[tuple[float, bytes]]:
-    """Everything that still comes, each piece with the time of its arrival."""
-    arrived = []
+def rest_of(connection: socket.socket) -> bytes:
+    """Everything that still comes."""
+    received = b""
     while data := _received(connection):
-        arrived.append((time.monotonic(), data))
-    return arrived
+        received += data
+    return received
 
 
-def timed_body(connection: socket.socket) -> list[tuple[float, bytes]]:
-    """The body of the answer that comes, each piece with the time of its arrival, without the framing of HTTP."""
-    arrived = []
+def body_pieces(connection: socket.socket) -> Iterator[bytes]:
+    """The body of the answer as it comes, without the framing of HTTP."""
     with HTTPResponse(connection, method="POST") as response:
         response.begin()
         while data := response.read1():
-            arrived.append((time.monotonic(), data))
-    return arrived
-
-
-def arrival(arrived: Sequence[tuple[float, bytes]], mark: bytes) -> float:
-    """When the first piece came that completes the mark."""
-    so_far = b""
-    for at, data in arrived:
-        so_far += data
-        if mark in so_far:
-            return at
-    raise AssertionError(f"{mark!r} never came: {so_far!r}")
+            yield data
 
 
 def read_until(connection: socket.socket, mark: bytes) -> bytes:

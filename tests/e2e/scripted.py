@@ -15,8 +15,9 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
-Step = bytes | float | Literal["close", "reset", "hang"]
-"""Send these bytes; wait so many seconds; close; reset (TCP RST); wait until the caller leaves."""
+Step = bytes | float | threading.Event | Literal["close", "reset", "hang"]
+"""Send these bytes; wait so many seconds; wait until the test sets it; close; reset (TCP RST); wait until the caller
+leaves."""
 
 _RESET = struct.pack("ii", 1, 0)  # With a linger time of 0 the kernel sends RST instead of FIN.
 
@@ -107,6 +108,8 @@ class _Connection:
         match step:
             case bytes():
                 self._send(step)
+            case threading.Event():
+                assert step.wait(30), "the test never set it"
             case "hang":
                 self._wait(None)
             case "close" | "reset":
@@ -220,7 +223,7 @@ class ScriptedProvider:
             if open_socket.fileno() != -1:
                 _shut_down(open_socket)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
         self._listener.close()
 
     def _run(self, work: Callable[[], None]) -> None:

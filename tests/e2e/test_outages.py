@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import time
-from statistics import median
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
 from tests.faults.proxy import FaultProxy
 
-BOUND_SECONDS = 1.0
+BOUND_SECONDS = 0.5
 """Of one database call; a request makes two before it does without: whose it is, and what is stored of it."""
 BUSY_SECONDS = 4.0
 """What a busy machine may add to a request."""
@@ -59,15 +58,22 @@ def timed(url: str, messages: list[Any]) -> tuple[float, Answer]:
 
 
 def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
-    steno: StartSteno, simulator: Simulator, gate: FaultProxy
+    steno: StartSteno, simulator: Simulator, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What fits goes as it came, what does not is trimmed; nobody gets an error."""
     served = steno(storage={"url": gate.url, "timeout_seconds": BOUND_SECONDS})
-    served.services.store.guard._open_seconds = 0.5
+    guard, tried = served.services.store.guard, []
+    guard._open_seconds, bounded, probe = 0.5, guard.bounded, guard._database.ping
+
+    def counted(work: Any, timeout: float) -> Any:
+        tried.extend([work] if work != probe else [])
+        return bounded(work, timeout)
+
     # On a busy machine a database that is well can take longer than the bound, too.
     until(lambda: told(ask(served.url, soft(1))) == (["summarized", "user_words"], None))
     calls = len(simulator.summaries)
     gate.inject("black hole")
+    monkeypatch.setattr(guard, "bounded", counted)
     seconds = []
     for number in range(2, 14):
         took, answered = timed(served.url, soft(number))
@@ -75,8 +81,7 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
         assert told(answered) == ([], "storage")
         assert simulator.chats[-1].payload["messages"] == soft(number)
     assert max(seconds) < 2 * BOUND_SECONDS + BUSY_SECONDS
-    assert median(seconds) < BOUND_SECONDS
-    assert sum(took > BOUND_SECONDS for took in seconds) <= 4
+    assert 3 <= len(tried) <= 6  # What is written meanwhile is tried, too.
     assert len(simulator.summaries) == calls
     assert without_store(ask(served.url, hard(20))) == ("trimmed", "storage")
     assert len(simulator.summaries) == calls

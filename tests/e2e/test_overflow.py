@@ -81,15 +81,16 @@ def test_a_client_that_leaves_during_the_second_attempt_leaves_no_connection_ope
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither that of the answer which refused nor the other."""
-    scripted.then(*REFUSALS[refused]).then(0.6, answer(COMPLETION))
+    # A summary is finished for the next one.
+    scripted.then(*REFUSALS[refused]).then(*((0.6, answer(COMPLETION)) if messages is TOO_LONG else ("hang",)))
     steno = before_scripted(models=TRUSTING)
     held(steno, monkeypatch)
     with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat(messages, stream=True), b"x-context-events: off"))
         assert scripted.wait_for(lambda requests: len(requests) >= 2)
-    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.5)
-    if messages is not TOO_LONG:  # A summary is finished for the next one.
-        assert scripted.wait_for(lambda requests: requests[1].closed_at is not None, 1.0)
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
+    if messages is not TOO_LONG:
+        assert scripted.wait_for(lambda requests: requests[1].closed_at is not None)
 
 
 def test_an_answer_that_begins_while_its_client_leaves_is_closed(
@@ -100,7 +101,7 @@ def test_an_answer_that_begins_while_its_client_leaves_is_closed(
     counting = threading.Event()
 
     def counted(*_: Any) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(asyncio.to_thread(counting.wait, 5))
+        return asyncio.ensure_future(asyncio.to_thread(counting.wait, 60))
 
     monkeypatch.setattr(endpoint, "count_meanwhile", counted)
     answers = held(steno, monkeypatch)
@@ -110,7 +111,7 @@ def test_an_answer_that_begins_while_its_client_leaves_is_closed(
         while not answers:
             time.sleep(0.01)
     counting.set()
-    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.0)
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
 
 
 def test_a_recovery_that_fails_after_it_began_the_stream_ends_the_stream_with_the_refusal(

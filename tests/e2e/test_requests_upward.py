@@ -46,7 +46,7 @@ def test_header_that_does_not_arrive_in_time_closes_the_connection(
         began = time.monotonic()
         connection.sendall(sent)
         assert is_closed(connection)
-        assert 0.2 < time.monotonic() - began < 8
+        assert 0.2 < time.monotonic() - began < 30
 
 
 # Bodies

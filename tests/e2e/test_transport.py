@@ -34,7 +34,7 @@ LARGE = 4 << 20
 def tell(request: pytest.FixtureRequest) -> Tell:
     """Runs a story about a provider; at the end nothing of it is left in the loop."""
 
-    def run(url: str, story: Story, first_byte: float = 5.0, between_bytes: float = 5.0, connect: float = 5.0) -> None:
+    def run(url: str, story: Story, first_byte: float = 30, between_bytes: float = 30, connect: float = 30) -> None:
         async def told() -> None:
             upstream = Upstream(f"{url}/v1", connect, first_byte, between_bytes, new_instance())
             try:
@@ -125,7 +125,6 @@ def test_an_idle_connection_that_the_provider_closes_or_that_expires_is_forgotte
 
     async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
-        assert upstream._pool._idle
         await soon(lambda: not upstream._pool._all)
 
     tell(scripted.url, story)
@@ -152,8 +151,9 @@ def test_each_request_has_a_connection_and_only_so_many_stay_idle(
 
 @pytest.mark.parametrize("end", ["close", "reset"])
 def test_a_request_is_repeated_once_where_an_idle_connection_turns_out_closed(
-    scripted: ScriptedProvider, tell: Tell, end: Any
+    scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch, end: Any
 ) -> None:
+    monkeypatch.setattr(upstreams, "STALE_SECONDS", 60.0)
     scripted.then(answer()).then(end).then(answer(b"again"))
 
     async def story(upstream: Upstream) -> None:
@@ -166,10 +166,12 @@ def test_a_request_is_repeated_once_where_an_idle_connection_turns_out_closed(
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"OPTIONS"])
 @pytest.mark.parametrize("used", [True, False], ids=["an idle connection", "a new connection"])
-@pytest.mark.parametrize("steps", [("close",), (1.1, "reset")], ids=["at once", "after a while"])
+@pytest.mark.parametrize("steps", [("close",), (0.1, "reset")], ids=["at once", "after a while"])
 def test_a_request_that_changes_nothing_is_repeated_once_wherever_its_connection_is_closed(
-    scripted: ScriptedProvider, tell: Tell, method: bytes, used: bool, steps: Any
+    scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch, method: bytes, used: bool, steps: Any
 ) -> None:
+    monkeypatch.setattr(upstreams, "STALE_SECONDS", 0.05)
+
     async def get(upstream: Upstream) -> UpstreamExchange:
         return await upstream.relay(upstream.head(method, b"/v1/models", []), b"")
 
@@ -188,18 +190,25 @@ def test_a_request_that_changes_nothing_is_repeated_once_wherever_its_connection
 
 
 @pytest.mark.parametrize(
-    ("steps", "content", "fresh"),
+    ("steps", "content", "fresh", "stale"),
     [
-        (("close",), lambda: b"{}", True),
-        (("close",), lambda: arriving(b"{}"), False),
-        ((b"H", "close"), lambda: b"{}", False),
-        ((1.1, "close"), lambda: b"{}", False),
+        (("close",), lambda: b"{}", True, 60.0),
+        (("close",), lambda: arriving(b"{}"), False, 60.0),
+        ((b"H", "close"), lambda: b"{}", False, 60.0),
+        ((0.1, "close"), lambda: b"{}", False, 0.05),
     ],
     ids=["a new connection", "a body that is gone", "a byte came", "after a while"],
 )
 def test_otherwise_no_request_is_repeated(
-    scripted: ScriptedProvider, tell: Tell, steps: Any, content: Callable[[], Any], fresh: bool
+    scripted: ScriptedProvider,
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: Any,
+    content: Callable[[], Any],
+    fresh: bool,
+    stale: float,
 ) -> None:
+    monkeypatch.setattr(upstreams, "STALE_SECONDS", stale)
     if not fresh:
         scripted.then(answer())
     scripted.then(*steps)
@@ -220,7 +229,7 @@ def test_otherwise_no_request_is_repeated(
         ((stream_head(), chunked(b"a"), "close"), b"a", UpstreamDisconnected),
         ((stream_head(), chunked(b"a"), "reset"), None, UpstreamDisconnected),
         ((stream_head(), chunked(b"a"), b"zz\r\n"), b"a", UpstreamDisconnected),
-        ((stream_head(), chunked(b"a"), "hang"), b"a", UpstreamTimedOut),
+        ((stream_head() + chunked(b"a"), "hang"), b"a", UpstreamTimedOut),
         ((open_stream_head(), b"a", "close"), b"a", None),
         ((stream_head(), chunked(b"a"), LAST_CHUNK), b"a", None),
     ],
@@ -241,18 +250,21 @@ def test_what_arrived_is_handed_over_before_the_news_that_no_more_comes(
         await answering.close()
         assert (came if body is not None else None, raised) == (body, error)
 
-    tell(scripted.url, story, between_bytes=0.2)
+    tell(scripted.url, story, between_bytes=0.2 if "hang" in steps else 30)
 
 
 def test_silence_before_the_answer_takes_as_long_as_is_allowed(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(0.3, answer()).then("hang")
 
-    async def story(upstream: Upstream) -> None:
+    async def answered(upstream: Upstream) -> None:
         assert await body_of(await post(upstream)) == b"{}"
+
+    async def given_up(upstream: Upstream) -> None:
         with pytest.raises(UpstreamTimedOut, match="accepted the request"):
             await post(upstream)
 
-    tell(scripted.url, story, first_byte=0.6, between_bytes=0.1)
+    tell(scripted.url, answered, between_bytes=0.1)
+    tell(scripted.url, given_up, first_byte=0.1)
 
 
 def test_no_more_is_taken_than_is_read(scripted: ScriptedProvider, tell: Tell) -> None:
@@ -284,14 +296,19 @@ def test_a_body_goes_up_as_it_arrives(scripted: ScriptedProvider, tell: Tell, de
 
 
 def test_a_body_that_arrives_slowly_may_take_longer_than_a_connection_may_be_idle(
-    scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedProvider, tell: Tell
 ) -> None:
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.2)
-
     async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
-        assert upstream._pool._idle
-        assert await body_of(await post(upstream, arriving(b"slow", 0.5, b"ly"))) == b"{}"
+        [connection] = upstream._pool._idle
+        assert connection.deadline < connections.NEVER
+
+        async def slowly() -> AsyncGenerator[bytes, None]:
+            yield b"slow"
+            assert connection.deadline == connections.NEVER
+            yield b"ly"
+
+        assert await body_of(await post(upstream, slowly())) == b"{}"
 
     tell(scripted.url, story)
     assert [request.body for request in scripted.requests] == [b"{}", b"slowly"]
@@ -309,7 +326,7 @@ def served(serve: Callable[[socket.socket], None]) -> Iterator[str]:
             except OSError:
                 return
             with accepted:
-                accepted.settimeout(5)
+                accepted.settimeout(30)
                 serve(accepted)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -317,7 +334,7 @@ def served(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(30)
 
 
 TOO_LARGE = b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno"
@@ -333,7 +350,7 @@ def test_a_refusal_that_comes_before_the_request_is_sent_is_the_answer(tell: Tel
         caller.sendall(TOO_LARGE)
         if not stays:  # To close at once would reset the connection, and what was not read yet would be lost.
             caller.shutdown(socket.SHUT_WR)
-        left.wait(5)
+        left.wait(30)
 
     async def story(upstream: Upstream) -> None:
         content = bytes(64 << 20) if whole else arriving(*[bytes(1 << 20)] * 64)
@@ -357,7 +374,7 @@ def test_a_provider_that_takes_no_more_of_a_request_is_given_up(tell: Tell, whol
         left.set()
 
     def take_nothing(_: socket.socket) -> None:
-        left.wait(5)
+        left.wait(30)
 
     with served(take_nothing) as url:
         tell(url, story, between_bytes=0.3)
@@ -543,6 +560,7 @@ def test_neither_another_authority_than_the_systems_nor_a_certificate_for_anothe
 
     with over_tls(authority, seen) as port:
         tell(f"https://localhost:{port}", story)
-        assert issubclass(seen[-1], ssl.SSLError)
+    assert issubclass(seen[-1], ssl.SSLError)
+    with over_tls(authority, seen) as port:
         monkeypatch.setattr(upstreams, "trust", lambda: context)
         tell(f"https://127.0.0.2:{port}", story)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
@@ -22,6 +23,7 @@ from tests.e2e import commands
 from tests.e2e.commands import MODELS, Serving, until
 from tests.e2e.conftest import Serve
 from tests.e2e.histories import HELLO, chat, long_history
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 from tests.e2e.test_serve import refused
 
 pytestmark = [
@@ -39,8 +41,8 @@ def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
     """Starts two workers before the simulator, on a SQLite file in an empty directory."""
     with ExitStack() as started:
 
-        def start(**options: Any) -> Serving:
-            arguments = ["--upstream", f"{provider.url}/v1", "--workers", "2"]
+        def start(*more: str, **options: Any) -> Serving:
+            arguments = ["--upstream", f"{provider.url}/v1", "--workers", "2", *more]
             serving = commands.serve(arguments, tmp_path, **{"STENO_MODELS": MODELS, **options})
             started.callback(end, serving)
             until(lambda: have_started(serving) == 2)
@@ -79,7 +81,7 @@ class Talker:
 
     def __init__(self, serving: Serving) -> None:
         address = serving.url.removeprefix("http://")
-        self._connection = http.client.HTTPConnection(address, timeout=20)
+        self._connection = http.client.HTTPConnection(address, timeout=60)
         self.get("/livez")
         self.port: int = self._connection.sock.getsockname()[1]
         self.worker = next(process for process in workers_of(serving) if self.port in peers_of(process))
@@ -172,16 +174,20 @@ def test_a_port_that_another_steno_s_workers_share_is_taken(serve: Serve, tmp_pa
 
 
 def test_a_killed_worker_is_replaced_and_streams_of_the_others_go_on(
-    serve: Serve, talkers: ExitStack, simulator: Simulator
+    serve: Serve, talkers: ExitStack, scripted: ScriptedProvider
 ) -> None:
-    serving = serve()
+    is_gone = threading.Event()
+    begun = stream_head() + chunked(b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n')
+    stream = begun, is_gone, chunked(b"data: [DONE]\n\n") + LAST_CHUNK
+    scripted.default = lambda received: stream if received.head.startswith(b"POST") else (answer(),)
+    serving = serve("--upstream", f"{scripted.url}/v1")
     (killed, broken), (other, whole) = one_at_each(serving, talkers).items()
-    for _ in range(2):
-        simulator.next_chat(**{**WORDS, "words": 300})  # Long enough not to end before the worker is killed.
     answers = {talker: talker.post(chat(HELLO, stream=True)) for talker in (broken, whole)}
-    for answer in answers.values():
-        assert answer.readline().startswith(b"data: ")
+    for each in answers.values():
+        assert each.readline().startswith(b"data: ")
     os.kill(killed, signal.SIGKILL)
+    until(lambda: killed not in workers_of(serving))
+    is_gone.set()
     assert b"data: [DONE]" in answers[whole].read()
     with pytest.raises((http.client.HTTPException, OSError)):
         answers[broken].read()
@@ -201,8 +207,8 @@ def streams(serving: Serving, talkers: ExitStack, simulator: Simulator) -> list[
     for _ in found:
         simulator.next_chat(**WORDS)
     answers = [talker.post(chat(HELLO, stream=True)) for talker in found]
-    for answer in answers:
-        answer.readline()
+    for each in answers:
+        each.readline()
     return answers
 
 
@@ -271,7 +277,7 @@ def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, t
     for number, worker in enumerate(met, start=3):  # One after the other: somebody serves all the time.
         os.kill(worker, signal.SIGKILL)
         until(lambda: have_started(serving) == number)  # noqa: B023
-    after = metrics_of(httpx2.get(f"{serving.url}/metrics", timeout=20).text)
+    after = metrics_of(httpx2.get(f"{serving.url}/metrics", timeout=60).text)
     assert after["steno_database_up"] == 1
     counters = [series for series in after if re.match(r"steno_\w+(_total|_count|_sum|_bucket)\b", series)]
     assert len(counters) > 50

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
-CONTROL_SECONDS = 5.0
+CONTROL_SECONDS = 60.0
 
 
 class InThread:

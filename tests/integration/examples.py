@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
+from inspect import isawaitable
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -37,13 +38,11 @@ def unprepared(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}prepared_statement_cache_size=0"
 
 
-async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether it was set in that time."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False
+async def until(condition: Callable[[], Any]) -> None:
+    """Waits for it, or fails. It may be a coroutine function."""
+    async with asyncio.timeout(60):
+        while not (await found if isawaitable(found := condition()) else found):  # noqa: ASYNC110 - it may have no event
+            await asyncio.sleep(0.02)
 
 
 def digest(number: int) -> bytes:

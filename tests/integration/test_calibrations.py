@@ -6,15 +6,16 @@ import asyncio
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import update
 
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor
 from app.store.calibrations import learn_calibrations, read_calibrations, read_own_calibrations
-from app.store.tables import Paging, metadata
+from app.store.tables import Paging, calibrations, metadata
 from app.tokens.calibration import Calibration, Sample, prior_of
 from tests.faults.proxy import FaultProxy
-from tests.integration.examples import STRANGER, TENANT, Replicas, StartStore, set_within
+from tests.integration.examples import STRANGER, TENANT, Replicas, StartStore, until
 
 FORMULA = "1/o200k_base"
 KEY = CalibrationKey("openai", "gpt-4o", FORMULA, tools=False, tenant=TENANT)
@@ -30,11 +31,10 @@ async def stored(store: Store) -> dict[CalibrationKey, Calibration]:
 
 
 async def until_stored(store: Store, samples: int) -> None:
-    for _ in range(100):
-        if sum(row.samples for row in (await stored(store)).values()) == samples:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(await stored(store))
+    async def are() -> bool:
+        return sum(row.samples for row in (await stored(store)).values()) == samples
+
+    await until(are)
 
 
 # The store
@@ -67,9 +67,10 @@ async def test_the_latest_to_change_come_first_and_can_be_read_alone(store: Stor
         await asyncio.sleep(0.01)
     await store.task_change(learn_calibrations, {key("m0"): GROWING[1:2]})
     assert [row.key.model for row in await store.task(read_calibrations)] == ["m0", "m2", "m1"]
-    await asyncio.sleep(0.2)
+    async with store.database.writing() as connection:
+        await connection.execute(update(calibrations).values(updated_at=calibrations.c.updated_at - 60_000))
     await store.task_change(learn_calibrations, {key("m1"): GROWING[1:2]})
-    assert [row.key.model for row in await store.task(read_calibrations, 0.15)] == ["m1"]
+    assert [row.key.model for row in await store.task(read_calibrations, 30)] == ["m1"]
 
 
 async def test_two_stores_that_learn_at_once_lose_no_sample(replicas: Replicas) -> None:
@@ -150,10 +151,7 @@ async def test_a_replica_knows_what_another_learnt(store: Store, monkeypatch: py
         await known.start()
     for sample in GROWING:
         one.learn(KEY, sample)
-    for _ in range(100):
-        if other.of(KEY).samples == len(GROWING):
-            break
-        await asyncio.sleep(0.05)
+    await until(lambda: other.of(KEY).samples == len(GROWING))
     assert other.of(KEY) == one.of(KEY)
     assert other.of(replace(KEY, upstream="azure")).samples == 0
     for known in (one, other):
@@ -198,7 +196,7 @@ async def test_samples_wait_while_the_database_is_away(start_store: StartStore, 
     await known.start()
     await asyncio.sleep(0.1)
     gate.heal()
-    assert await set_within(store.ready, 20)
+    await until(store.ready.is_set)
     await until_stored(store, 2)
     await known.stop()
 

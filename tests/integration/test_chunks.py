@@ -103,15 +103,16 @@ async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: S
 
 
 async def test_summaries_made_side_by_side_are_all_stored_while_others_write(
-    start_store: StartStore, sqlite_url: str
+    start_store: StartStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not stored was paid for in vain; behind a gap no later summary is of use."""
     store = await start_store(sqlite_url, timeout=0.25)
     held = await take(store, 0, 64)
+    monkeypatch.setattr("app.store.engine.QUEUE_SECONDS", 0.3)
 
     async def write() -> None:
         async with store.database.writing(patient=True):
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
 
     others = [asyncio.create_task(write()) for _ in range(12)]
     made = [chunk(number, number + 8) for number in range(0, 64, 8)]

@@ -14,7 +14,7 @@ from app.store import Store, histories, write_behind
 from app.store.conversations import find_conversation, write_conversations
 from app.store.histories import find_titles
 from app.store.tables import histories as table
-from tests.integration.examples import STRANGER, TENANT, Replicas, StartStore, history_of, seen, show
+from tests.integration.examples import STRANGER, TENANT, Replicas, StartStore, history_of, seen, show, until
 from tests.integration.test_retention import count
 
 
@@ -86,9 +86,7 @@ async def test_a_history_that_waited_is_written_when_its_time_has_come(
     for length in (1, 3):
         show(store, *TALK[:length])
         await store.writes.flush()
-    async with asyncio.timeout(20):
-        while store.writes.histories:  # noqa: ASYNC110 - nobody tells when
-            await asyncio.sleep(0.05)
+    await until(lambda: not store.writes.histories)
     assert await count(store, table) == [1]
 
 

@@ -15,7 +15,7 @@ from app.settings import load
 from app.store import Store
 from app.store.calibrations import read_learned_windows
 from tests.e2e import running
-from tests.integration.examples import STRANGER, TENANT, Replicas
+from tests.integration.examples import STRANGER, TENANT, Replicas, until
 
 LIMIT = 32_768
 
@@ -121,7 +121,5 @@ async def test_a_start_reads_what_was_learnt_before(store: Store, monkeypatch: p
     await written(before)
     after = windows_of(store, monkeypatch)
     after.start()
-    async with asyncio.timeout(5):
-        while after.window_of("gpt-4o", TENANT).context != LIMIT:  # noqa: ASYNC110 - nothing tells when it is done
-            await asyncio.sleep(0.01)
+    await until(lambda: after.window_of("gpt-4o", TENANT).context == LIMIT)
     await after.stop()

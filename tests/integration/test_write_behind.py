@@ -15,7 +15,7 @@ from app.store.chunks import chunks_in
 from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging, conversations, usage_records
 from tests.faults.proxy import Fault, FaultProxy
-from tests.integration.examples import TENANT, Replicas, StartStore, chain, chunk, digest, seen, span
+from tests.integration.examples import TENANT, Replicas, StartStore, chain, chunk, digest, seen, span, until
 from tests.integration.test_usage import record
 
 
@@ -30,12 +30,7 @@ async def stored(store: Store, conversation_id: str) -> int | None:
 async def test_requests_are_stored_in_the_background(store: Store) -> None:
     """Without anybody asking, within about 0.2 s."""
     store.writes.record(seen())
-    assert await stored(store, "c1") is None
-    for _ in range(100):
-        await asyncio.sleep(0.05)
-        if await stored(store, "c1") == 1:
-            break
-    assert await stored(store, "c1") == 1
+    await until(lambda: stored(store, "c1"))
 
 
 async def test_requests_between_two_flushes_become_one_row(store: Store) -> None:
@@ -128,9 +123,7 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
 
     monkeypatch.setattr(write_behind, "write_conversations", fail)
     store.writes.record(seen())
-    async with asyncio.timeout(20):
-        while await stored(store, "c1") is None:  # noqa: ASYNC110 - nobody tells when
-            await asyncio.sleep(0.05)
+    await until(lambda: stored(store, "c1"))
 
 
 async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_when_it_is_back(
@@ -147,9 +140,7 @@ async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_wh
     monkeypatch.setattr(store.writes, "flush", fail)
     with capture_logs() as log:
         store.writes.record(seen())
-        async with asyncio.timeout(20):
-            while len(log) < 2:  # noqa: ASYNC110 - nobody tells when
-                await asyncio.sleep(0.05)
+        await until(lambda: len(log) == 2)
     waits, again = log
     assert (waits["event"], waits["log_level"], waits["times"]) == ("database not written", "warning", 1)
     assert (again["event"], again["log_level"], again["times"]) == ("database written again", "info", 3)

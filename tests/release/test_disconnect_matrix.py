@@ -21,7 +21,7 @@ from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, post, read_answer, read_until, request_bytes
 from tests.e2e.running import WINDOW, Sections, Steno
 from tests.e2e.scripted import LAST_CHUNK, Received, ScriptedProvider, Step, answer, chunked, stream_head
-from tests.e2e.test_disconnects import FRAME, leave
+from tests.e2e.test_disconnects import FRAME
 
 Phase = Literal[
     "waiting for the summary", "summary streaming", "waiting for the first byte", "mid-stream", "after the end"
@@ -131,16 +131,16 @@ def test_a_client_that_leaves_loses_no_summary_and_ends_the_answer(
             read_until(connection, b"aaa")
         else:
             time.sleep(0.2)  # Whatever comes comes to Steno only.
-        left = leave(connection)
+        connection.close()
         if isinstance(steno, Serving):
             steno.terminate()
-    _check_answer(scripted, case, left)
+    _check_answer(scripted, case)
     if isinstance(steno, Serving):
         assert steno.wait() == 0
         steno = start()
     else:
         tasks = steno.services.tasks._tasks
-        until(lambda: not tasks, 5)
+        until(lambda: not tasks)
     assert _is_summary(scripted.requests[0])
     assert scripted.requests[0].closed_at is None, "the summary was given up"
     before = len(scripted.requests)
@@ -151,12 +151,10 @@ def test_a_client_that_leaves_loses_no_summary_and_ends_the_answer(
     assert [_is_summary(request) for request in scripted.requests[before:]] == [False]
 
 
-def _check_answer(scripted: ScriptedProvider, case: Case, left: float) -> None:
-    """The provider was working on it: then it sees the connection close within a second."""
-    if case.phase not in ("waiting for the first byte", "mid-stream"):
-        return
-    assert scripted.wait_for(lambda requests: requests[1].closed_at is not None)
-    assert 0 <= (scripted.requests[1].closed_at or 0) - left < 1
+def _check_answer(scripted: ScriptedProvider, case: Case) -> None:
+    """The provider was working on it: then it sees the connection close."""
+    if case.phase in ("waiting for the first byte", "mid-stream"):
+        assert scripted.wait_for(lambda requests: requests[1].closed_at is not None)
 
 
 def _is_summary(request: Received) -> bool:
