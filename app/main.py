@@ -19,7 +19,7 @@ from app import __version__
 from app.api import compactions, conversations, mcp, models, usage
 from app.api.dependencies import add_error_handlers
 from app.api.health import health_router
-from app.api.schema import ERRORS, schema_of
+from app.api.openapi import ERRORS, schema_of
 from app.checks import Finding, check_database, check_settings, check_upstream, install_command
 from app.compaction.background import Background, BackgroundRoom, RequestRates
 from app.compaction.compactor import Compactor
@@ -31,12 +31,12 @@ from app.formats.registry import FORMATS, format_at, keeps_version, key_headers,
 from app.http.admission import BytesInFlight, HostPolicy
 from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream
-from app.inspector import conversation, overview, setup, visits
-from app.inspector.visits import Inspector, Sessions
+from app.inspector import conversation, overview, sessions, setup
+from app.inspector.sessions import Inspector, Sessions
+from app.providers.bundled_models import tariff as list_tariff
 from app.providers.calibrations import Calibrations
 from app.providers.ledger import Ledger
 from app.providers.providers import Provider, Providers
-from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.caller import Authenticator
 from app.proxy.conversation_ids import Conversations
@@ -44,16 +44,16 @@ from app.proxy.endpoint import ChatEndpoint, CountingEndpoint, PassthroughEndpoi
 from app.proxy.exchange import Services
 from app.proxy.request import ModelLimits
 from app.proxy.router import Router
-from app.runtime.bounded import Caches, LogThrottle
+from app.runtime.caches import Caches, LogThrottle
 from app.runtime.tasks import OwnedTasks, WorkerThreads, keep_heap_small, return_freed_memory
 from app.settings import ConfigurationError, Settings, UpstreamSettings
 from app.settings.compaction import Policies
 from app.settings.storage import open_store, server_secret, tables_folder
 from app.store import DatabaseUnusable, Store
 from app.telemetry.metrics import CACHES, Metrics, Sampler
+from app.tokens.costs import Tariff
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
-from app.tokens.usage import Tariff
 
 if TYPE_CHECKING:
     from app.telemetry.traces import Tracer
@@ -118,9 +118,9 @@ def create_app(settings: Settings, *, reports: bool = True) -> Application:
 def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     password = settings.inspector.password
-    sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
-    app.state.inspector = Inspector(services, sessions, tuple(wrong), settings.server.port)
-    for subject in (setup, overview, conversation, visits):
+    signing = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
+    app.state.inspector = Inspector(services, signing, tuple(wrong), settings.server.port)
+    for subject in (setup, overview, conversation, sessions):
         app.include_router(subject.router)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.api.schema import HEADERS, SCHEMAS
+from app.api.openapi import HEADERS, SCHEMAS
 from app.conversation.reasons import Code
 from app.main import create_app
 from app.settings import load

@@ -45,14 +45,7 @@ from app.formats.registry import BY_NAME
 from app.proxy.exchange import Services
 from app.proxy.reply import tokens_of
 from app.store import Paging, Pin, StoredConversation, StoredHistory, StoredMessage, UnknownCursor
-from app.store.chunks import (
-    chunks_named,
-    delete_chunk,
-    find_summary,
-    read_summaries,
-    replace_chunk,
-    search_summaries,
-)
+from app.store.chunks import chunks_named, delete_chunk, find_summary, read_summaries, replace_chunk, search_summaries
 from app.store.conversations import find_pins, read_conversations, set_pins
 
 MOST_SUMMARIES = 500

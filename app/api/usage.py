@@ -13,7 +13,7 @@ from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, T
 from app.errors import InvalidRequest
 from app.store import StoredUsage, UsageSum, UsageSums
 from app.store.usage import read_records, read_report
-from app.tokens.usage import PriceSource, Purpose
+from app.tokens.costs import PriceSource, Purpose
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)

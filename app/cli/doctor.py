@@ -19,16 +19,7 @@ from pydantic import SecretStr
 
 from app import __version__
 from app.checks import Finding, check_database, check_settings, check_upstream, check_windows
-from app.cli.command import (
-    Config,
-    DatabaseURL,
-    Upstream,
-    WindowOption,
-    at_window,
-    fail,
-    failing_on,
-    settings_of,
-)
+from app.cli.command import Config, DatabaseURL, Upstream, WindowOption, at_window, fail, failing_on, settings_of
 from app.compaction.budget import Window
 from app.http.headers import new_instance
 from app.http.loopback import serve

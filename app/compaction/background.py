@@ -22,7 +22,7 @@ from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.summariser_client import SummaryRouting
 from app.conversation.reasons import Code
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, Erased
+from app.runtime.caches import MOST_REMEMBERED, BoundedMap, Erased
 from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 

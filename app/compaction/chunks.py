@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from app.conversation.quoting import word
 from app.conversation.reasons import Code, Reason, Reasons, because
 from app.conversation.wordings import read_wordings
-from app.tokens.usage import UNBILLED, Bill, Tokens
+from app.tokens.costs import UNBILLED, Bill, Tokens
 
 
 class UserWords(Struct, frozen=True):
@@ -113,7 +113,7 @@ REASONING = re.compile(
 )
 """Reasoning before an answer. The opening tag may be missing. The closing tag may be missing if the answer was cut."""
 REFUSAL = re.compile(
-    rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'refusals.toml')['refusals'].values()))})",
+    rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'declined.toml')['refusals'].values()))})",
     re.IGNORECASE,
 )
 CALL = re.compile(r"<\|?(?:tool_calls?|function_calls?|function=|invoke)\b|\[TOOL_CALLS\]", re.IGNORECASE)

@@ -28,31 +28,18 @@ from app.compaction.decision import Decision, earlier_steps, settle, simpler_dec
 from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
 from app.compaction.memory import HistoryBreaker, RecallIndexCache
-from app.compaction.plan import (
-    Plan,
-    Prices,
-    SummaryOptions,
-    mask_costs_too_much,
-    plan_compaction,
-    plan_costs_too_much,
-)
-from app.compaction.planning_state import (
-    PlanningState,
-    changes_every_turn,
-    due_mask,
-    initial_state,
-    successions,
-)
+from app.compaction.plan import Plan, Prices, SummaryOptions, mask_costs_too_much, plan_compaction, plan_costs_too_much
+from app.compaction.planning_state import PlanningState, changes_every_turn, due_mask, initial_state, successions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
-from app.runtime.bounded import Erased
+from app.runtime.caches import Erased
 from app.runtime.tasks import WorkerThreads
 from app.store import StoreUnavailable
-from app.tokens.usage import COMMON_PRICE, rates_of
+from app.tokens.costs import COMMON_PRICE, rates_of
 
 T = TypeVar("T")
 

@@ -40,11 +40,11 @@ from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting
 from app.conversation.reasons import Code, Reasons, because, hint_for, joined
 from app.providers.ledger import Ledger
-from app.runtime.bounded import Erased
+from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, WorkerThreads
 from app.store import Claim, Lease, Store, StoreUnavailable, UsageRecord
 from app.telemetry.metrics import Metrics
-from app.tokens.usage import SummaryStats
+from app.tokens.costs import SummaryStats
 
 ATTEMPTS = 2
 """Maximum time for one summary, with its retries and fallback models, as a multiple of the timeout of a call."""

@@ -18,7 +18,7 @@ from app.compaction.request import ChatRequest, ConversationKey
 from app.compaction.verify import problems
 from app.compaction.view import View
 from app.conversation.reasons import Code, Reasons
-from app.runtime.bounded import Cache, Caches, Erased, HistoryKey, HistoryMap
+from app.runtime.caches import Cache, Caches, Erased, HistoryKey, HistoryMap
 from app.runtime.tasks import WorkerThreads
 
 CHUNK_BYTES = 2_000

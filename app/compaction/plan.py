@@ -12,19 +12,12 @@ from msgspec import Struct
 from app.compaction.budget import WIDE_WORDS_SHARE, Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking
-from app.compaction.planning_state import (
-    CUMULATIVE,
-    Path,
-    PlanningState,
-    Strategy,
-    unmasked_tokens,
-    usable,
-)
+from app.compaction.planning_state import CUMULATIVE, Path, PlanningState, Strategy, unmasked_tokens, usable
 from app.compaction.user_words import held_tokens
 from app.compaction.view import Conversation
 from app.conversation.messages import Kind, Transcript
+from app.tokens.costs import Change, Price, Rates, is_worth
 from app.tokens.estimate import is_answer
-from app.tokens.usage import Change, Price, Rates, is_worth
 
 QUOTE_TOKENS = 6
 """Tokens of the heading above a quoted message in a summary call."""

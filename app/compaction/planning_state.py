@@ -30,17 +30,7 @@ from app.compaction.chunks import FirstChunk, SummaryChunk
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks, drop_media, exceeds, plan_mask
 from app.compaction.trim import FADE_AT, SessionPruning, fit, is_quiet
 from app.compaction.user_words import OmittedWords
-from app.compaction.view import (
-    Carried,
-    Conversation,
-    Note,
-    Part,
-    Pinned,
-    Summary,
-    Verbatim,
-    View,
-    context_note,
-)
+from app.compaction.view import Carried, Conversation, Note, Part, Pinned, Summary, Verbatim, View, context_note
 from app.conversation.client_context import ClientContext
 from app.conversation.lazy import lazy
 from app.conversation.messages import Kind, Transcript

@@ -29,7 +29,7 @@ from app.compaction.agent_progress import OPENING as STATE_OPENING
 from app.compaction.agent_progress import agent_progress
 from app.compaction.budget import WIDE_RECALL, Budget
 from app.compaction.exact_values import exact_values
-from app.compaction.recall_index import (
+from app.compaction.recall_ranking import (
     QUESTION_MARKS,
     Index,
     Passage,

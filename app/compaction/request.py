@@ -21,11 +21,11 @@ from app.formats.requests import WireRequest
 from app.formats.sse import EventShape
 from app.http.headers import Headers
 from app.providers.providers import Provider
-from app.runtime.bounded import HistoryKey
+from app.runtime.caches import HistoryKey
 from app.settings.compaction import AppliedPolicy
+from app.tokens.costs import DecisionRecord, Purpose
 from app.tokens.estimate import Cost, Count
 from app.tokens.estimator import Prompt
-from app.tokens.usage import DecisionRecord, Purpose
 
 T = TypeVar("T")
 

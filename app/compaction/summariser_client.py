@@ -40,7 +40,7 @@ from app.http.credentials import keys_alone
 from app.http.headers import for_other_providers, for_summary, with_missing
 from app.http.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream
 from app.providers.providers import Provider, Providers
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle, TenantFacts
+from app.runtime.caches import MOST_REMEMBERED, BoundedMap, LogThrottle, TenantFacts
 from app.store import CalibrationKey
 from app.tokens.estimator import Estimator
 

@@ -15,13 +15,7 @@ from msgspec import Struct
 
 from app.compaction.chunks import Ending
 from app.errors import StenoError, UpstreamUnreadable
-from app.formats.raw_json import (
-    RawObject,
-    Unreadable,
-    holds_more_values,
-    object_of,
-    values_at,
-)
+from app.formats.raw_json import RawObject, Unreadable, holds_more_values, object_of, values_at
 from app.formats.refusals import decoded_body, error_body
 from app.formats.requests import Headers, WireRequest
 from app.formats.spec import FormatSpec, says_window_full

@@ -39,7 +39,7 @@ from app.formats.requests import (
 )
 from app.formats.spec import FormatSpec
 from app.formats.summaries import SummaryDialect
-from app.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
+from app.tokens.counting_rules import LONGEST_MODEL, CountingRules, rules_for
 
 
 class _Named(Struct):

@@ -24,13 +24,8 @@ from app.conversation.client_context import is_client_text
 from app.conversation.identity import Identity
 from app.conversation.messages import History, Kind, Message
 from app.conversation.tool_results import ResultConfidence
-from app.formats.raw_json import (
-    LengthenedObject,
-    RawObject,
-    count_marks,
-    holds_more_values,
-)
-from app.runtime.bounded import Cache, Caches
+from app.formats.raw_json import LengthenedObject, RawObject, count_marks, holds_more_values
+from app.runtime.caches import Cache, Caches
 
 _decode = msgspec.json.Decoder().decode
 written_alike = msgspec.json.Encoder(order="deterministic").encode

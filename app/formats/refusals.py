@@ -29,7 +29,7 @@ import msgspec
 from app.compaction.budget import MIN_LIMIT, Overflow
 from app.conversation.wordings import read_wordings
 from app.formats.raw_json import as_text, decoded, object_of
-from app.tokens.usage import MOST_TOKENS
+from app.tokens.costs import MOST_TOKENS
 
 PATTERNS = 4
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})

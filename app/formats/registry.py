@@ -1,7 +1,7 @@
 """Registry: all formats, the API of a request path, and the paths whose conversations Steno forwards uncompacted.
 
-A new format needs a table in `spec.py`, a folder, an entry here, and samples in `tests/conformance`. The table lists
-the paths of its API.
+A new format needs a module with a table, an entry here, and samples in `tests/conformance`. The table lists the paths
+of its API.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from app.conversation.reasons import Code
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.formats.format import WireFormat
-from app.formats.gemini.format import GEMINI
+from app.formats.gemini import GEMINI
 from app.formats.messages.format import MESSAGES
 from app.formats.responses.format import RESPONSES
 

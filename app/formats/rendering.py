@@ -16,14 +16,7 @@ from msgspec import Struct
 
 from app.compaction import prompts
 from app.compaction.view import Altered, Carried, Conversation, Note, Pinned, Summary, Verbatim, View
-from app.formats.raw_json import (
-    RawObject,
-    Unreadable,
-    decoded_object,
-    object_of,
-    spliced,
-    split_array,
-)
+from app.formats.raw_json import RawObject, Unreadable, decoded_object, object_of, spliced, split_array
 from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
 
 OPENER = "[Earlier messages of this conversation are left out here.]"

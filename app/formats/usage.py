@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from app.formats.raw_json import as_text, object_of, objects_in, text_at
 from app.formats.spec import FormatSpec
-from app.tokens.rules import LONGEST_MODEL
-from app.tokens.usage import MOST_TOKENS, UNBILLED, Bill, Tokens
+from app.tokens.costs import MOST_TOKENS, UNBILLED, Bill, Tokens
+from app.tokens.counting_rules import LONGEST_MODEL
 
 PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 """Members whose sum is the size of a prompt at Anthropic. At OpenAI, `input_tokens` is the whole prompt."""

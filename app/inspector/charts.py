@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from app.inspector.pages import DOLLARS, counted, money, short
 from app.store import StoredUsage, UsageRecord
-from app.tokens.usage import DecisionRecord
+from app.tokens.costs import DecisionRecord
 
 FLOOR = 0.3
 """Share of the trigger. If no request reaches this share, the axis fits the requests, not the window."""

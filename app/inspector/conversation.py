@@ -32,7 +32,7 @@ from app.inspector.payload import (
     said_in,
     stretches_of,
 )
-from app.inspector.visits import PageRoute, TheForm, TheVisit, Visit, no_such_page, redirected
+from app.inspector.sessions import PageRoute, TheForm, TheVisit, Visit, no_such_page, redirected
 from app.store import StoredConversation, StoredHistory, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversations import find_conversation, find_pins

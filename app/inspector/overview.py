@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from app.api.usage import totals_of
 from app.compaction.decision import Status
 from app.inspector.pages import currency_of, short, whole
-from app.inspector.visits import PageRoute, TheVisit, Visit
+from app.inspector.sessions import PageRoute, TheVisit, Visit
 from app.store import StoredCalibration, UsageSum, UsageSums, Wanted
 from app.store.calibrations import read_models_used, read_own_calibrations
 from app.store.conversations import search_conversations

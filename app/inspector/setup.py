@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from app.checks import Finding, check_upstream
 from app.compaction.budget import Window
 from app.inspector.pages import render
-from app.inspector.visits import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
+from app.inspector.sessions import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
 from app.providers.providers import Provider
 from app.proxy.router import LISTENER
 from app.settings import DEFAULT_UPSTREAM

@@ -9,17 +9,11 @@ from time import monotonic
 
 import structlog
 
-from app.runtime.bounded import BoundedMap, LogThrottle
+from app.runtime.caches import BoundedMap, LogThrottle
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 from app.store.calibrations import learn_calibrations, read_calibrations
-from app.tokens.calibration import (
-    Calibration,
-    Sample,
-    observe,
-    prior_for,
-    rejection_reason,
-)
-from app.tokens.rules import LONGEST_MODEL
+from app.tokens.calibration import Calibration, Sample, observe, prior_for, rejection_reason
+from app.tokens.counting_rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.calibrations")
 

@@ -12,12 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.conversation.identity import Chain
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.caches import MOST_REMEMBERED, BoundedMap
 from app.store import UsageRecord
 from app.store.write_behind import WriteBehind
 from app.telemetry.metrics import Metrics
-from app.tokens.rules import LONGEST_MODEL
-from app.tokens.usage import (
+from app.tokens.costs import (
     UNBILLED,
     Bill,
     EarlierRequest,
@@ -31,6 +30,7 @@ from app.tokens.usage import (
     saved_cost,
     uncompacted_usage,
 )
+from app.tokens.counting_rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.ledger")
 

@@ -39,8 +39,8 @@ from app.http.headers import with_missing
 from app.http.upstream import Headers, Upstream
 from app.runtime.tasks import OwnedTasks
 from app.settings import UpstreamSettings
-from app.tokens.rules import LONGEST_MODEL
-from app.tokens.usage import MOST_TOKENS
+from app.tokens.costs import MOST_TOKENS
+from app.tokens.counting_rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")
 

@@ -12,9 +12,9 @@ from app.formats.format import WireFormat
 from app.http.upstream import Upstream
 from app.providers.calibrations import Calibrations
 from app.providers.windows import Windows
-from app.runtime.bounded import TenantFacts
+from app.runtime.caches import TenantFacts
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
-from app.tokens.rules import LONGEST_MODEL
+from app.tokens.counting_rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.upstreams")
 

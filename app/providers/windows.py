@@ -23,14 +23,14 @@ from msgspec.structs import replace
 from app.compaction.budget import MIN_LIMIT, Overflow, Window
 from app.formats.refusals import classify, decoded_body
 from app.http.upstream import Headers, Upstream
+from app.providers.bundled_models import bundled, look_up
 from app.providers.model_listings import ModelListings
-from app.providers.registry import bundled, look_up
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, TenantFacts
+from app.runtime.caches import MOST_REMEMBERED, BoundedMap, TenantFacts
 from app.runtime.tasks import OwnedTasks
 from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
 from app.store.calibrations import forget_window, learn_window, read_learned_windows
-from app.tokens.rules import LONGEST_MODEL
+from app.tokens.counting_rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.windows")
 

@@ -30,7 +30,7 @@ from app.formats.raw_json import decoded
 from app.formats.requests import WireRequest
 from app.http.headers import CONVERSATION_ID
 from app.proxy.caller import Caller
-from app.runtime.bounded import Cache, Caches, Erased, LogThrottle
+from app.runtime.caches import Cache, Caches, Erased, LogThrottle
 from app.store import Store, StoreUnavailable
 
 log = structlog.get_logger("steno.intake")

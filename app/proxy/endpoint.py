@@ -36,6 +36,7 @@ from app.http.asgi import (
 from app.http.headers import EVENT_STREAM, Headers, are_of_steno, forwarded, value_of
 from app.providers.ledger import NOT_REPORTED
 from app.proxy.caller import Caller
+from app.proxy.early_stream import announce_summary
 from app.proxy.exchange import Attempt, Exchange, Services
 from app.proxy.learn import conversation_seen, latest_history, learn_cut, learn_status, learn_usage, record_calls
 from app.proxy.recovery import choose_recovery, inspect_answer, learn_recovery, takes_place
@@ -44,7 +45,6 @@ from app.proxy.request import Unread, count_meanwhile, plain_body, read_request
 from app.proxy.request_log import FIRST_ERROR, REQUEST
 from app.proxy.retries import RetryBudget
 from app.proxy.router import ROUTE
-from app.proxy.stream import announce_summary
 from app.settings import LimitSettings
 
 log = structlog.get_logger("steno.chat")

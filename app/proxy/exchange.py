@@ -31,16 +31,16 @@ from app.proxy.caller import Authenticator, Caller
 from app.proxy.conversation_ids import Conversations
 from app.proxy.request import ModelLimits
 from app.proxy.request_log import RequestRecord
-from app.runtime.bounded import Erased, LogThrottle
+from app.runtime.caches import Erased, LogThrottle
 from app.runtime.tasks import OwnedTasks, WorkerThreads
 from app.settings import EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Sampler
+from app.tokens.costs import Tokens
 from app.tokens.estimator import Estimator
-from app.tokens.usage import Tokens
 
 if TYPE_CHECKING:
-    from app.proxy.stream import EarlyStream
+    from app.proxy.early_stream import EarlyStream
     from app.telemetry.traces import Tracer
 
 

@@ -21,8 +21,8 @@ from app.providers.providers import Provider, StreamedUsage
 from app.proxy.exchange import Attempt, Call, Exchange, Services
 from app.store import CalibrationKey, ConversationSeen, LatestHistory, UsageRecord
 from app.tokens.calibration import Sample, picture_sample, pictures_of
+from app.tokens.costs import UNBILLED, PromptEstimate, Tokens
 from app.tokens.tokenizer import by_bytes
-from app.tokens.usage import UNBILLED, PromptEstimate, Tokens
 
 LONGEST_REASON = 1_000
 """Maximum characters of a reason in a header and in the store."""

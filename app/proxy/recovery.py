@@ -50,9 +50,9 @@ from app.http.headers import EVENT_STREAM, media_type
 from app.http.upstream import LONGEST_REFUSAL
 from app.providers.providers import StreamedUsage
 from app.providers.windows import overflow_in
+from app.proxy.early_stream import announce_summary, longest_silence
 from app.proxy.exchange import Attempt, Exchange, Refusal
 from app.proxy.learn import learn_cut, learn_limit, learn_overflow, learn_refused_thinking, learn_streamed_usage
-from app.proxy.stream import announce_summary, longest_silence
 
 log = structlog.get_logger("steno.observe")
 

@@ -28,8 +28,8 @@ from app.formats.requests import WireRequest
 from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http.encodings import KINDS, DecodedTooLarge, UndecodableBody, decoded, encoding_of
 from app.http.headers import COMPACTION, EVENTS, PRESET, RECALL, SUMMARY_CALL, Headers
+from app.providers.bundled_models import cap_of
 from app.providers.providers import Provider, Providers
-from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.conversation_ids import find_name
 from app.runtime.tasks import WorkerThreads
@@ -37,9 +37,9 @@ from app.settings.compaction import Policies
 from app.settings.presets import read_preset
 from app.store import CalibrationKey
 from app.tokens.calibration import picture_scale, pictures_of
+from app.tokens.counting_rules import LONGEST_MODEL
 from app.tokens.estimate import Count
 from app.tokens.estimator import Estimator, Prompt
-from app.tokens.rules import LONGEST_MODEL
 
 if TYPE_CHECKING:
     from app.proxy.exchange import Services

@@ -26,9 +26,9 @@ from app.errors import (
 from app.http.connection import UpstreamExchange
 from app.http.headers import value_of
 from app.providers.providers import Provider
-from app.runtime.bounded import LogThrottle
+from app.runtime.caches import LogThrottle
 from app.telemetry.metrics import Metrics
-from app.tokens.rules import LONGEST_MODEL
+from app.tokens.counting_rules import LONGEST_MODEL
 
 if TYPE_CHECKING:
     from app.telemetry.traces import Span

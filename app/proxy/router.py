@@ -32,7 +32,7 @@ from app.http.credentials import sends_key
 from app.http.headers import Headers
 from app.proxy.conversation_ids import IN_PATH, name_in_path
 from app.proxy.request_log import LONGEST_PATH, REQUEST, RequestRecord
-from app.runtime.bounded import LogThrottle
+from app.runtime.caches import LogThrottle
 from app.telemetry.metrics import Metrics
 
 ROUTE = "steno.route"

@@ -20,7 +20,7 @@ from app.formats.registry import FORMATS
 from app.settings.presets import PRESET_NAMES, PRESETS, Preset, PresetName
 from app.settings.types import ChosenPreset, Ratio, Seconds, Section
 from app.settings.upstreams import entry_of
-from app.tokens.usage import MOST_TOKENS
+from app.tokens.costs import MOST_TOKENS
 
 if TYPE_CHECKING:
     from app.settings.settings import Settings

@@ -9,7 +9,7 @@ from pydantic import Field, IPvAnyNetwork, SecretStr, StringConstraints, field_v
 
 from app.formats.sse import EventShape
 from app.http.credentials import CREDENTIALS
-from app.runtime.bounded import CACHE_BYTES
+from app.runtime.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section
 
 HostName = Annotated[str, StringConstraints(to_lower=True, pattern=r"^(\*|\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$")]

@@ -47,7 +47,7 @@ from app.settings.upstreams import (
     entry_of,
     fits,
 )
-from app.tokens.usage import Tariff
+from app.tokens.costs import Tariff
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 

@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.formats.registry import FORMAT_NAMES, FormatName
 from app.settings.types import ChosenPreset, Rate, Seconds, Section
-from app.tokens.usage import MOST_TOKENS, Price
+from app.tokens.costs import MOST_TOKENS, Price
 
 VISIBLE = re.compile(r"[!-~]+")
 """Pattern of visible ASCII without spaces, for URLs and values of headers."""

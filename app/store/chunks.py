@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import FirstChunk, SummaryChunk, UserWords
-from app.runtime.bounded import storable
+from app.runtime.caches import storable
 from app.store.leases import Lease, fence_holds
 from app.store.tables import (
     Page,

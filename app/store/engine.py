@@ -33,7 +33,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
-from app.runtime.bounded import LogThrottle
+from app.runtime.caches import LogThrottle
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.compaction.chunks import FirstChunk, SummaryChunk
 from app.conversation.identity import Head
-from app.runtime.bounded import Erased, LogThrottle
+from app.runtime.caches import Erased, LogThrottle
 from app.store import chunks, conversations, leases, retention, schema
 from app.store.engine import (
     CLOSE_SECONDS,

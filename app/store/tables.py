@@ -22,7 +22,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 from app.conversation.identity import DIGEST_BYTES
-from app.runtime.bounded import storable
+from app.runtime.caches import storable
 from app.store.engine import UnknownCursor
 
 T = TypeVar("T")

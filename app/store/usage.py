@@ -14,7 +14,7 @@ from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import DAY_MS, Page, Paging, insert_into, moment, now_ms, owned, read_page, usage_records
-from app.tokens.usage import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
+from app.tokens.costs import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400
 """Most groups in one report: the earliest hours or days, or the models with the most prompt tokens."""

@@ -21,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.conversation.identity import Head
-from app.runtime.bounded import Erased, LogThrottle
+from app.runtime.caches import Erased, LogThrottle
 from app.store.conversations import ConversationSeen, write_conversations
 from app.store.engine import DATABASE_ERRORS, Contended, Database, Guard, StoreUnavailable, describe, is_away
 from app.store.histories import LatestHistory, write_histories

@@ -29,7 +29,7 @@ from app import __version__
 from app.compaction.chunks import Outcome
 from app.conversation.reasons import Code, Reasons
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
-from app.tokens.usage import Purpose, Tokens
+from app.tokens.costs import Purpose, Tokens
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

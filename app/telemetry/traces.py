@@ -21,8 +21,8 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from app import __version__
-from app.runtime.bounded import LogThrottle
-from app.tokens.usage import Tokens
+from app.runtime.caches import LogThrottle
+from app.tokens.costs import Tokens
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -14,8 +14,8 @@ from math import exp, inf, log, log1p
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.tokens.rules import LONGEST_MODEL, WHOLE
-from app.tokens.usage import MOST_TOKENS
+from app.tokens.costs import MOST_TOKENS
+from app.tokens.counting_rules import LONGEST_MODEL, WHOLE
 
 FEWEST_NOTED = 3
 """Minimum number of samples for `Calibration.note`, because one or two samples may be arbitrary."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from app.conversation.messages import Kind, Message, ToolCall, own_message, tool_name
-from app.tokens.rules import CountingRules, media_tokens
+from app.tokens.counting_rules import CountingRules, media_tokens
 
 Count = Callable[[str], int]
 """Function that counts a text's tokens. The count is at most the number of UTF-8 bytes."""

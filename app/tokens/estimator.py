@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Message
-from app.runtime.bounded import BoundedMap, Cache, Caches
+from app.runtime.caches import BoundedMap, Cache, Caches
+from app.tokens.counting_rules import CountingRules, rules_for
 from app.tokens.estimate import (
     FORMULA_VERSION,
     Costs,
@@ -32,7 +33,6 @@ from app.tokens.estimate import (
     unit_tokens,
     utf8_length,
 )
-from app.tokens.rules import CountingRules, rules_for
 from app.tokens.tokenizer import Counter, Tokenizer, by_bytes
 
 log = structlog.get_logger("steno.estimator")

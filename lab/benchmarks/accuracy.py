@@ -24,7 +24,7 @@ import msgspec
 
 from app.conversation.identity import Identity
 from app.conversation.messages import Message
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader

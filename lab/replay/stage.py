@@ -12,7 +12,7 @@ from app.main import create_app
 from app.settings import load
 from app.settings.presets import PRESET_NAMES
 from app.settings.storage import tables_folder
-from app.tokens.rules import rules_for
+from app.tokens.counting_rules import rules_for
 from app.tokens.tokenizer import Tokenizer
 from lab.simulator import Simulator
 

@@ -8,18 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.axe import findings
-from tests.browser.conftest import (
-    FORKED,
-    KEY,
-    NAMES,
-    OF_KEY,
-    PHONE,
-    SECRET_WORD,
-    SHORT,
-    TRIP,
-    OpenPage,
-    fits_its_width,
-)
+from tests.browser.conftest import FORKED, KEY, NAMES, OF_KEY, PHONE, SECRET_WORD, SHORT, TRIP, OpenPage, fits_its_width
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 

@@ -16,7 +16,7 @@ import yaml
 from app.compaction.chunks import Ending, SummaryAnswer
 from app.conversation.messages import Kind
 from app.formats.summaries import SummaryDialect
-from app.tokens.usage import Tokens
+from app.tokens.costs import Tokens
 
 
 @dataclass(frozen=True, slots=True)

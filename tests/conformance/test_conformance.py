@@ -39,8 +39,8 @@ from app.formats.requests import BodyBounds, TooManyMessages
 from app.formats.sse import EVENT_SHAPES, EventShape, FrameSplitter, frames_in
 from app.formats.summaries import Manners
 from app.settings.compaction import SAID_BY_STENO
+from app.tokens.costs import MOST_TOKENS, UNBILLED
 from app.tokens.estimate import Costs
-from app.tokens.usage import MOST_TOKENS, UNBILLED
 from tests.conformance.samples import Samples, read_answer, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count
 

@@ -108,7 +108,7 @@ def recorder() -> Iterator[Recorder]:
     with pytest.MonkeyPatch.context() as patch, simulator.serve() as provider:
         running.forget_environment(patch)
         # At least one comes while a summary is made, however busy the machine is.
-        patch.setattr("app.proxy.stream.KEEP_ALIVE_SECONDS", 1.0)
+        patch.setattr("app.proxy.early_stream.KEEP_ALIVE_SECONDS", 1.0)
         steno = running.start(provider.url, sections)
         yield Recorder(simulator, steno.url)
         steno.stop()

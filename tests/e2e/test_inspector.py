@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from app.inspector.visits import COOKIE, MOST_GUESSES, Sessions
+from app.inspector.sessions import COOKIE, MOST_GUESSES, Sessions
 from app.proxy.caller import ANONYMOUS
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e.histories import turns

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from app.http.loopback import RunningServer
-from app.inspector.visits import COOKIE, OPERATORS_COOKIE
+from app.inspector.sessions import COOKIE, OPERATORS_COOKIE
 from tests.databases import database_on
 from tests.e2e import commands
 from tests.e2e.commands import MODELS, SECRET, Serving

@@ -13,7 +13,7 @@ import pytest
 from app.compaction import compactor, request
 from app.compaction.planning_state import PlanningState
 from app.compaction.view import Conversation
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.formats.reader import MessageReader
 from app.proxy import request as proxy_request
 from app.tokens.estimator import Prompt

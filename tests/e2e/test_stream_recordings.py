@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from app.api import schema
+from app.api import openapi
 from app.compaction.view import ACTIONS
 from tests.e2e import rest_recordings
 from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, file_of, recorder
@@ -48,7 +48,7 @@ def test_events_have_the_members_that_the_documentation_lists() -> None:
             for event in events_in((FOLDER / written.name / f"{shape}.txt").read_text()):
                 assert event["type"].removeprefix("context.") in EVENTS
                 seen |= event.keys() | (event.get("messages", {}).keys() - set(ACTIONS))
-    in_context = schema.SCHEMAS["Context"]["properties"].keys()
+    in_context = openapi.SCHEMAS["Context"]["properties"].keys()
     assert seen - in_context == listed - in_context - {"context", "forwarded", "saved"}
 
 

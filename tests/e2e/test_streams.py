@@ -108,7 +108,7 @@ def test_keep_alives_come_while_a_summary_is_made(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """At frame boundaries, no faster than is due; also while the provider is silent after it."""
-    monkeypatch.setattr("app.proxy.stream.KEEP_ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr("app.proxy.early_stream.KEEP_ALIVE_SECONDS", 0.2)
     steno = before_scripted()
     alive = b'"delta":{},"finish_reason":null}]}\n\n' if shape == "chunk" else b": keep-alive\n\n"
     releases, told = (threading.Event(), threading.Event()), b""
@@ -135,7 +135,7 @@ def test_keep_alives_come_while_a_summary_is_made(
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.proxy.stream.KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr("app.proxy.early_stream.KEEP_ALIVE_SECONDS", 0.1)
     steno = before_scripted()
     scripted.then(answer(SUMMARY))
     scripted.default = (answer(b"{}", b"retry-after-ms: 20000", status=b"429 Too Many Requests"),)

@@ -13,7 +13,7 @@ from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import SUMMARY_PROMPT, summary_request
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, Reason
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.http.headers import for_summary, new_instance
 from app.http.loopback import RunningServer
 from app.http.upstream import Upstream

@@ -39,8 +39,8 @@ from app.proxy.router import Router
 from app.settings import Settings, load
 from app.settings.presets import read_preset
 from app.telemetry.metrics import Metrics
+from app.tokens.costs import MOST_TOKENS
 from app.tokens.estimate import Costs
-from app.tokens.usage import MOST_TOKENS
 from tests.conformance.samples import samples_of
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 

@@ -24,18 +24,7 @@ from app.store.chunks import (
 )
 from app.store.conversations import find_conversation
 from app.store.tables import Paging
-from tests.integration.examples import (
-    STRANGER,
-    TENANT,
-    Replicas,
-    StartStore,
-    chain,
-    chunk,
-    digest,
-    put,
-    seen,
-    take,
-)
+from tests.integration.examples import STRANGER, TENANT, Replicas, StartStore, chain, chunk, digest, put, seen, take
 
 
 async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:

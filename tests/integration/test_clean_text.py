@@ -7,10 +7,10 @@ from typing import Any
 from msgspec.structs import asdict, replace
 from sqlalchemy import Table, select
 
-from app.runtime.bounded import storable
+from app.runtime.caches import storable
 from app.store import Store, UsageRecord
 from app.store.tables import CleanText, conversations, heads, usage_records
-from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
+from app.tokens.costs import DecisionRecord, Price, SummaryStats, Tokens
 from tests.integration.examples import digest, seen
 
 ODD, AS_STORED = "\0a\ud800\u00e9", "\ufffda\ufffd\u00e9"

@@ -14,18 +14,7 @@ from app.store import Claim, Store, UnknownCursor
 from app.store.chunks import chunks_in, delete_chunks_of, note_use
 from app.store.conversations import find_conversation, read_conversations, write_conversations
 from app.store.tables import Paging, summary_chunks
-from tests.integration.examples import (
-    SERIES,
-    STRANGER,
-    TENANT,
-    StartStore,
-    chain,
-    chunk,
-    digest,
-    put,
-    seen,
-    take,
-)
+from tests.integration.examples import SERIES, STRANGER, TENANT, StartStore, chain, chunk, digest, put, seen, take
 
 
 async def ids(store: Store, tenant: str = TENANT, **changes: Any) -> list[str]:

@@ -16,14 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import (
-    Connection,
-    MetaData,
-    Table,
-    insert,
-    select,
-    text,
-)
+from sqlalchemy import Connection, MetaData, Table, insert, select, text
 from structlog.testing import capture_logs
 
 from app.store import DatabaseUnusable, schema

@@ -27,7 +27,7 @@ from app.store.tables import (
     usage_records,
 )
 from app.tokens.calibration import Sample
-from app.tokens.usage import Tokens
+from app.tokens.costs import Tokens
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, history_of, put, seen, take
 
 DAYS = 30

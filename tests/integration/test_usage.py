@@ -13,7 +13,7 @@ from app.store import Store, UnknownCursor, UsagePage, UsageRecord, UsageSum, wr
 from app.store.conversations import read_conversations
 from app.store.tables import Paging, usage_records
 from app.store.usage import read_records, write_usage
-from app.tokens.usage import DecisionRecord, Price, SummaryStats, Tokens
+from app.tokens.costs import DecisionRecord, Price, SummaryStats, Tokens
 from tests.integration.examples import STRANGER, TENANT, seen
 
 _NUMBERS = count(1)

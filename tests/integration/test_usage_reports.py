@@ -14,7 +14,7 @@ from app.store import Store, UsageRecord, UsageReport, UsageSum
 from app.store import usage as reports
 from app.store.tables import Paging, usage_records
 from app.store.usage import add_sums, read_records, read_report
-from app.tokens.usage import DecisionRecord, Tokens
+from app.tokens.costs import DecisionRecord, Tokens
 from tests.integration.examples import STRANGER, TENANT
 from tests.integration.test_usage import PRICE, record
 

@@ -26,7 +26,7 @@ from app.compaction.view import Conversation, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript
 from app.conversation.reasons import Code, because
-from app.formats.spec import CHAT_COMPLETIONS as SPEC
+from app.formats.chat_completions import SPEC
 from app.tokens.estimate import Costs
 
 T = TypeVar("T")

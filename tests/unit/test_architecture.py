@@ -19,7 +19,7 @@ COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_to
 MAY_COUNT = {
     "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
     "tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
-    "tokens/rules.py": {"media_tokens"},
+    "tokens/counting_rules.py": {"media_tokens"},
     "tokens/estimator.py": FORMULA | {"by_bytes", "Tokenizer"},
     # It makes the tokenizer and hands it to the estimate.
     "main.py": {"Tokenizer"},

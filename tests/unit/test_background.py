@@ -20,7 +20,7 @@ from app.compaction.background import (
 )
 from app.compaction.decision import Decision
 from app.conversation.reasons import Code, because
-from app.runtime.bounded import Erased
+from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks
 from app.settings import BackgroundSettings
 from tests.unit.clock import Clock

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.formats import reader
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import Beginnings
 from app.formats.requests import BodyBounds, WireRequest
-from app.runtime.bounded import Caches
+from app.runtime.caches import Caches
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
 MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), min_size=1, max_size=4)

@@ -23,8 +23,8 @@ from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
-from app.tokens.usage import Bill as Told
-from app.tokens.usage import Tokens
+from app.tokens.costs import Bill as Told
+from app.tokens.costs import Tokens
 from tests.conformance.samples import read_answer
 
 Json = dict[str, Any]

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compaction.view import Conversation
-from app.formats.chat_completions.format import CHAT_COMPLETIONS, read_message
+from app.formats.chat_completions import CHAT_COMPLETIONS, read_message
 from app.formats.reader import MessageReader
 from app.main import create_app
-from app.runtime import bounded as module
-from app.runtime.bounded import (
+from app.runtime import caches as module
+from app.runtime.caches import (
     ENTRY_BYTES,
     MOST_AT_ONCE,
     REMINDER_SECONDS,

@@ -6,7 +6,7 @@ from app.compaction.chunks import Compaction, Outcome
 from app.compaction.memory import CompactionBackoff, HistoryBreaker
 from app.compaction.summariser_client import ModelBreaker
 from app.conversation.reasons import Code, because
-from app.runtime.bounded import HistoryKey
+from app.runtime.caches import HistoryKey
 from tests.unit.clock import Clock
 from tests.unit.conversations import chunk, conversation, turns
 

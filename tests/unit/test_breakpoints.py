@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.formats.chat_completions.format import BREAKPOINTS as CHAT
+from app.formats.chat_completions import BREAKPOINTS as CHAT
 from app.formats.messages.messages import BREAKPOINTS as MESSAGES
 from app.formats.raw_json import RawObject
 

@@ -16,7 +16,7 @@ from app.conversation.messages import Media
 from app.errors import InvalidRequest
 from app.formats import reader as message_reading
 from app.formats import requests
-from app.formats.chat_completions.format import CHAT_COMPLETIONS, canonical, read_message, render
+from app.formats.chat_completions import CHAT_COMPLETIONS, canonical, read_message, render
 from app.formats.raw_json import TooManyValues, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.requests import BodyBounds

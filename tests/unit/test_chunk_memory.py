@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.view import Conversation, Note, Summary, Verbatim, View
-from app.runtime.bounded import Caches, Erased
+from app.runtime.caches import Caches, Erased
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))

@@ -26,7 +26,7 @@ from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.view import Altered, Pruned, Verbatim, View, changes_with_each_request
 from app.conversation.reasons import Code, Reason, because
 from app.store import Lease, StoreUnavailable
-from app.tokens.usage import Price, Rates
+from app.tokens.costs import Price, Rates
 from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, turns, words
 from tests.unit.worlds import AWAY, Then, World, asked
 

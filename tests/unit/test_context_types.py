@@ -13,7 +13,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from app.api.schema import SCHEMAS
+from app.api.openapi import SCHEMAS
 from examples import context_types
 from examples.context_types import Context, Status
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from app.api import schema
+from app.api import openapi
 from app.cli.main import COMMANDS
 from app.compaction.decision import Status
 from app.conversation.reasons import Code
@@ -25,7 +25,7 @@ from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS, QUERY_KEYS
 from app.http.headers import FOR_OTHER_PROVIDERS, FOR_OTHER_PROVIDERS_PREFIX
 from app.settings import Settings, environment_name
-from app.tokens.usage import LEAST_REQUESTS
+from app.tokens.costs import LEAST_REQUESTS
 from lab.benchmarks.costs import CHANGE, GROWTH, INSTRUCTIONS, SUMMARIES, SUMMARISED, TAIL, examples
 from lab.simulator import Simulator
 from scripts.build_docs import OUTSIDE, place
@@ -237,7 +237,7 @@ def first_column(heading: str) -> set[str]:
 
 
 def test_headers_of_steno_that_pages_name_exist() -> None:
-    known = schema.HEADERS.keys() | schema.PARAMETERS.keys() | INTERNAL
+    known = openapi.HEADERS.keys() | openapi.PARAMETERS.keys() | INTERNAL
     assert offences(lambda _, text: {*re.findall(r"\b(x-context-[a-z-]*[a-z])", text)} - known) == []
 
 
@@ -248,17 +248,17 @@ def test_error_codes_and_reasons_that_pages_name_exist() -> None:
 
 
 def test_every_answer_header_is_listed_and_seen_in_a_recording() -> None:
-    assert first_column("Headers") == schema.HEADERS.keys()
+    assert first_column("Headers") == openapi.HEADERS.keys()
     answered = "".join(file.read_text().partition("\n\nHTTP/1.1 ")[2] for file in STREAMS.rglob("*.txt"))
     seen = set(re.findall(r"^(x-context-[a-z-]+): ", answered, re.MULTILINE))
-    assert schema.HEADERS.keys() - seen == {"x-context-reason"}  # A stream that begins early has it in its events.
-    assert seen < schema.HEADERS.keys()
+    assert openapi.HEADERS.keys() - seen == {"x-context-reason"}  # A stream that begins early has it in its events.
+    assert seen < openapi.HEADERS.keys()
 
 
 def test_every_option_and_request_header_is_listed() -> None:
     listed = section("Options of a request")
     assert set(re.findall(r'"context": \{"(\w+)"', listed)) == set(OPTIONS)
-    assert set(re.findall(r"`(x-context-[a-z-]*[a-z])", listed)) == schema.PARAMETERS.keys()
+    assert set(re.findall(r"`(x-context-[a-z-]*[a-z])", listed)) == openapi.PARAMETERS.keys()
 
 
 def test_every_status_is_listed() -> None:

@@ -17,7 +17,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Kind, Media, Message, ToolCall, unit_starts
-from app.formats.spec import CHAT_COMPLETIONS as SPEC
+from app.formats.chat_completions import SPEC
+from app.tokens.counting_rules import (
+    CLAUDE,
+    GPT_4,
+    GPT_4O,
+    GPT_5,
+    GPT_5_4,
+    GPT_5_6,
+    GUIDED,
+    HIDING,
+    O_SERIES,
+    CountingRules,
+)
 from app.tokens.estimate import (
     LONGEST_COMPACTED,
     Declarations,
@@ -32,7 +44,6 @@ from app.tokens.estimate import (
     unit_tokens,
     utf8_length,
 )
-from app.tokens.rules import CLAUDE, GPT_4, GPT_4O, GPT_5, GPT_5_4, GPT_5_6, GUIDED, HIDING, O_SERIES, CountingRules
 from app.tokens.tokenizer import TABLES, Tokenizer
 
 NOTHING = Declarations()

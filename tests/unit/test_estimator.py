@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.conversation.messages import History, Message
-from app.formats.chat_completions.format import read_message
+from app.formats.chat_completions import read_message
 from app.formats.reader import MessageReader
-from app.runtime.bounded import Caches
+from app.runtime.caches import Caches
+from app.tokens.counting_rules import CountingRules, rules_for
 from app.tokens.estimate import Declarations, ResponseFormat, Tool
 from app.tokens.estimator import Estimator, Prompt
-from app.tokens.rules import CountingRules, rules_for
 from app.tokens.tokenizer import Tokenizer
 from tests.unit.conversations import IDENTITY, message, sure
 from tests.unit.test_tokenizer import FETCHED, needs_tables

@@ -9,7 +9,7 @@ import pytest
 
 from app.compaction.view import Altered, Conversation, Verbatim, View
 from app.formats.answers import ContextMembers
-from app.formats.gemini.format import GEMINI
+from app.formats.gemini import GEMINI
 from app.formats.reader import MessageReader
 from app.formats.refusals import classify, decoded_body
 from app.formats.registry import format_at, format_counted, format_posted, keeps_version

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.errors import UpstreamUnreadable
 from app.formats import sse
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.formats.refusals import classify
 from app.formats.sse import LONGEST_FRAME, FrameSplitter
 from app.http.upstream import Upstream

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.inspector.charts import ChartedRequest, Compaction, Share, chart_of, payload_shares, requests_of, window_shares
 from app.store import StoredUsage, UsageRecord
-from app.tokens.usage import DecisionRecord, SummaryStats, Tokens
+from app.tokens.costs import DecisionRecord, SummaryStats, Tokens
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 DECIDED = DecisionRecord(window=8_000, limit=7_600, trigger=5_320, actions=("summarized",), waited_seconds=2.5)

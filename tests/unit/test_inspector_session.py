@@ -7,8 +7,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import pytest
 from msgspec.structs import replace
 
-from app.inspector.visits import MOST_GUESSES, PERIOD_SECONDS, Guesses, Sessions
-from app.runtime.bounded import MOST_REMEMBERED
+from app.inspector.sessions import MOST_GUESSES, PERIOD_SECONDS, Guesses, Sessions
+from app.runtime.caches import MOST_REMEMBERED
 from tests.unit.clock import Clock
 
 SECRET = b"a secret"

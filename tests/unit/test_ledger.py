@@ -12,7 +12,7 @@ from app.conversation.identity import Chain
 from app.providers.ledger import Ledger
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
-from app.tokens.usage import (
+from app.tokens.costs import (
     UNBILLED,
     Bill,
     Charge,

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from app.conversation.messages import Media
 from app.formats import media as media_module
-from app.formats.chat_completions.format import read_media
-from app.formats.chat_completions.format import read_media as read_part
+from app.formats.chat_completions import read_media
+from app.formats.chat_completions import read_media as read_part
 from app.formats.media import GLYPHS_UNREAD, MOST_PAGES, file_of
 from app.formats.messages.messages import media_in
-from app.formats.responses.format import read_media as read_item_part
+from app.formats.responses.items import read_media as read_item_part
 
 
 def big(number: int, size: int) -> bytes:

@@ -14,7 +14,7 @@ import yaml
 
 from app.compaction.chunks import Outcome
 from app.telemetry.metrics import CACHES, ENDS, REPORTED, Metrics, Sampler
-from app.tokens.usage import Purpose, Tokens
+from app.tokens.costs import Purpose, Tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)

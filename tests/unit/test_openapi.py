@@ -9,7 +9,7 @@ from typing import Any, get_args
 import jsonschema_rs
 import pytest
 
-from app.api import schema
+from app.api import openapi
 from app.compaction.decision import Status
 from app.formats.registry import COUNTS, FORMATS
 from app.formats.requests import OPTIONS
@@ -52,13 +52,13 @@ def test_each_example_fits_its_schema(route: str, operation: dict[str, Any]) -> 
 
 def test_the_schema_knows_every_path_of_a_format() -> None:
     paths = {format_.path.decode() for format_ in FORMATS} | {path.decode() for path in COUNTS}
-    assert schema.PROXIED.keys() == paths
+    assert openapi.PROXIED.keys() == paths
 
 
 def test_the_schema_knows_every_option_and_status() -> None:
-    assert set(schema.SCHEMAS["ContextOptions"]["properties"]) == set(OPTIONS)
-    assert schema.PARAMETERS["x-context-events"]["schema"]["enum"] == list(EVENT_SHAPES)
-    assert set(get_args(Status)) | {"pending", "bypassed"} == set(schema.HEADERS["x-context-status"]["schema"]["enum"])
+    assert set(openapi.SCHEMAS["ContextOptions"]["properties"]) == set(OPTIONS)
+    assert openapi.PARAMETERS["x-context-events"]["schema"]["enum"] == list(EVENT_SHAPES)
+    assert set(get_args(Status)) | {"pending", "bypassed"} == set(openapi.HEADERS["x-context-status"]["schema"]["enum"])
 
 
 def test_a_key_that_the_schema_names_is_one_that_steno_reads() -> None:

@@ -25,7 +25,7 @@ from app.compaction.verify import problems
 from app.compaction.view import Conversation, Pruned, Summary, View
 from app.conversation.identity import Identity
 from app.conversation.messages import Kind
-from app.formats.chat_completions.format import read_message, render
+from app.formats.chat_completions import read_message, render
 from app.formats.reader import MessageReader
 from app.settings import load, presets
 from app.settings.compaction import apply_preset

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 
 from app.conversation.messages import Message
-from app.formats.chat_completions.format import read_message
+from app.formats.chat_completions import read_message
 from app.formats.reader import Draft, MessageReader
-from app.runtime.bounded import Caches
+from app.runtime.caches import Caches
 from tests.unit.conversations import IDENTITY
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.recall_index import (
+from app.compaction.recall_ranking import (
     FEW_PASSAGES,
     LONGEST_PASSAGE,
     MOST_NEAR,

@@ -6,10 +6,19 @@ import pytest
 from msgspec.structs import astuple
 
 from app.main import tariffs_of
-from app.providers.registry import ListedModel, ListedPrice, bundled, cap_of, look_up, look_up_release, names_of, tariff
+from app.providers.bundled_models import (
+    ListedModel,
+    ListedPrice,
+    bundled,
+    cap_of,
+    look_up,
+    look_up_release,
+    names_of,
+    tariff,
+)
 from app.settings import load
-from app.tokens.rules import LONGEST_MODEL
-from app.tokens.usage import Price, Tariff
+from app.tokens.costs import Price, Tariff
+from app.tokens.counting_rules import LONGEST_MODEL
 from tests.unit.conversations import sure
 
 MODELS = {

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from app.errors import UpstreamDisconnected
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.formats.sse import event
 from app.http.connection import Connection, Timeouts, UpstreamExchange
 from app.http.http1 import RequestHead

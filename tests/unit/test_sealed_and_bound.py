@@ -10,8 +10,8 @@ from app.compaction.trim import alter, prune, results
 from app.compaction.verify import problems, repair
 from app.compaction.view import Altered, Note, Pruned, Verbatim, View, whole
 from app.conversation.messages import Kind, Message, ToolCall
+from app.tokens.counting_rules import rules_for
 from app.tokens.estimate import unit_tokens
-from app.tokens.rules import rules_for
 from tests.unit.conversations import chunk, conversation, cost, count, message, transcript_of, turns, words
 
 USER, DONE = message("user", "q"), message("assistant", "done")

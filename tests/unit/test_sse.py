@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.formats.answers import ContextMembers
-from app.formats.chat_completions.answers import CompactionEvents, CompletionEditor
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS, CompactionEvents, CompletionEditor
 from app.formats.sse import LONGEST_FRAME, FrameSplitter, data_of, first_end, frames_in, last_end
 
 STREAM = (

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
-from app.runtime.bounded import Erased
+from app.runtime.caches import Erased
 from app.store import StatementRefused, Store, StoreUnavailable, schema
 from app.store.engine import Contended, Database, is_away, unavailable
 from app.store.store import CONNECT_PAUSE_SECONDS

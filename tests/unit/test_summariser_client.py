@@ -12,7 +12,7 @@ import pytest
 from app.compaction.chunks import Failure, SummaryAnswer
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import TAUGHT_SECONDS, Route, Summariser
-from app.formats.chat_completions.format import CHAT_COMPLETIONS
+from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.http.upstream import Upstream
 from tests.unit.providers import Answer, MockedUpstream, answer
 

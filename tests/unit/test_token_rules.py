@@ -14,24 +14,9 @@ from app.conversation.messages import History, Kind, Media, Message, ToolCall, u
 from app.formats.messages import format as messages_format
 from app.formats.messages.format import MESSAGES
 from app.formats.responses import format as responses_format
-from app.tokens import rules as rules_module
+from app.tokens import counting_rules as rules_module
 from app.tokens.calibration import prior_for, whole_ratio
-from app.tokens.estimate import (
-    Count,
-    Declarations,
-    ResponseFormat,
-    Tool,
-    answer_tokens,
-    byte_bound,
-    declared_tokens,
-    functions_text,
-    is_answer,
-    latest_turn,
-    system_text,
-    turn_reasoning_tokens,
-    unit_tokens,
-)
-from app.tokens.rules import (
+from app.tokens.counting_rules import (
     CLAUDE,
     GPT_4,
     GPT_4O,
@@ -53,6 +38,21 @@ from app.tokens.rules import (
     Patches,
     Tiles,
     rules_for,
+)
+from app.tokens.estimate import (
+    Count,
+    Declarations,
+    ResponseFormat,
+    Tool,
+    answer_tokens,
+    byte_bound,
+    declared_tokens,
+    functions_text,
+    is_answer,
+    latest_turn,
+    system_text,
+    turn_reasoning_tokens,
+    unit_tokens,
 )
 
 items, blocks = responses_format.token_rules, messages_format.token_rules

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from app.formats.chat_completions.answers import CompletionEditor
+from app.formats.chat_completions import CompletionEditor
 from app.formats.spec import says_window_full
 from app.formats.usage import prompt_tokens, read_usage, usage_of
-from app.tokens.usage import Tokens
+from app.tokens.costs import Tokens
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from app.providers.model_listings import (
     announced,
 )
 from app.providers.windows import LEARNT_SECONDS, Windows, lower, overflow_in
-from app.runtime.bounded import MOST_OF_ONE
+from app.runtime.caches import MOST_OF_ONE
 from app.settings import Settings, load
 from app.store import Store
 from tests.e2e import running

@@ -15,10 +15,10 @@ import msgspec
 
 from app.errors import StenoError
 from app.formats.answers import AnswerEditor
+from app.formats.messages.messages import SPEC
 from app.formats.raw_json import RawObject
 from app.formats.refusals import provider_error
 from app.formats.requests import Headers
-from app.formats.spec import MESSAGES as SPEC
 from app.formats.sse import KEEP_ALIVE, EarlyFrames, event
 from app.formats.usage import Usage
 

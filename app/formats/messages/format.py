@@ -18,6 +18,8 @@ from app.formats.format import WireFormat
 from app.formats.messages.answers import MessageEditor
 from app.formats.messages.messages import (
     BREAKPOINTS,
+    SPEC,
+    SYSTEM,
     blocks_of,
     holds_compaction,
     is_beside,
@@ -29,11 +31,9 @@ from app.formats.messages.messages import (
 )
 from app.formats.raw_json import RawObject, decoded_object, object_of, objects_in, text_at
 from app.formats.requests import Headers, WireRequest, check_compaction, elements_of, tool_of, unread
-from app.formats.spec import MESSAGES as SPEC
-from app.formats.spec import SYSTEM
 from app.tokens.calibration import claude_version, whole_ratio
+from app.tokens.counting_rules import WHOLE, CountingRules, Encrypted, OneByOne, Pages, claude_pictures, rules_for
 from app.tokens.estimate import Declarations, ResponseFormat
-from app.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, Pages, claude_pictures, rules_for
 
 COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",

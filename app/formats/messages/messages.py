@@ -1,4 +1,4 @@
-"""Messages of Anthropic's format: read a message, write its canonical bytes, and render a view as messages.
+"""Messages of Anthropic's format: its table; read a message, write its canonical bytes, and render a view as messages.
 
 A raw message is the value of `system` (a text or a list of blocks) or an object of `messages`. If the provider has
 compacted the history, all objects up to its compaction are one raw message. The provider ignores earlier objects.
@@ -23,20 +23,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from app.compaction.chunks import Ending
 from app.compaction.view import Altered, Carried, Conversation, Pinned, Summary, Verbatim, View
 from app.conversation.authored_text import result_confidence
 from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.tool_results import ResultConfidence
 from app.formats.media import file_of, pixels
-from app.formats.raw_json import (
-    Unreadable,
-    decoded_value,
-    json_text,
-    object_of,
-    objects_in,
-    text_at,
-)
+from app.formats.raw_json import Unreadable, Where, decoded_value, json_text, object_of, objects_in, text_at
 from app.formats.reader import Draft, canonical_part, stated, written_alike
 from app.formats.rendering import (
     OPENER,
@@ -50,10 +44,61 @@ from app.formats.rendering import (
     marks_in,
     placed,
 )
-from app.formats.spec import CACHE_CONTROL, SYSTEM
-from app.formats.spec import MESSAGES as SPEC
+from app.formats.spec import CACHE_CONTROL, FormatSpec, SummarySpec
 
 Json = Mapping[str, Any]
+
+SYSTEM = "system"
+"""Member with the instructions (a text or a list of blocks), and the role of instructions in the history."""
+
+SPEC = FormatSpec(
+    name="messages",
+    page="https://docs.anthropic.com/en/api/messages",
+    path=b"/v1/messages",
+    other_paths=(b"/v1/complete",),
+    counting_path=b"/v1/messages/count_tokens",
+    largest_body=32_000_000,
+    history="messages",
+    user_message=lambda text: {"role": "user", "content": text},
+    output_members=("max_tokens",),
+    declaring_members=("tools", "tool_choice", "mcp_servers", "output_config", "output_format"),
+    tool_members=("tools", "mcp_servers"),
+    cache_key_member="",
+    schema_members=("output_config", "output_format"),
+    extending_members=("mcp_servers", "container"),
+    client_tools=frozenset({None, "custom"}),
+    roles={SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT},
+    volatile_members=frozenset({"cache_control", "citations"}),
+    answer_members=("message",),
+    whole=(("content",),),
+    texts=(("content", "text"), ("content_block", "text"), ("delta", "text")),
+    calls=tuple((at, Where("type", ("tool_use",)), "type") for at in ("content", "content_block")),
+    reasons=(("delta", "stop_reason"), ("stop_reason",)),
+    assumed_reason="end_turn",
+    endings={
+        **dict.fromkeys(("end_turn", "stop_sequence"), Ending.FINISHED),
+        "max_tokens": Ending.CUT_OFF,
+        "refusal": Ending.REFUSED,
+    },
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            SYSTEM: instructions,
+            "messages": [{"role": "user", "content": transcript}],
+        },
+        # `tool_choice` stays: changing it would invalidate the cache.
+        headers=((b"anthropic-version", b"2023-06-01"),),
+        own_members=frozenset(
+            {"model", "messages", SYSTEM, "max_tokens", "stream", "tools", "tool_choice", "thinking"}
+        ),
+        optional=("thinking", "stream"),
+        other_errors={"thinking": re.compile(rb"thinking\W{0,3}blocks?")},
+        caps=("max_tokens", "max_tokens"),
+        reasoning=re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)"),
+        restrained=lambda _: {"thinking": {"type": "disabled"}},
+    ),
+)
+
+
 MARK = CACHE_CONTROL
 SEALED = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks that sign everything before them. Steno sends them unchanged and in place, or drops them."""

@@ -21,7 +21,7 @@ import msgspec
 
 from app.formats.answers import AnswerEditor
 from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in
-from app.formats.spec import RESPONSES as SPEC
+from app.formats.responses.items import SPEC
 from app.formats.sse import EarlyFrames, event
 
 UNSAID: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The bundled registry: windows and list prices of the vendors' own models (`data/models.json`).
+"""Bundled models: windows and list prices of the vendors' own models (`data/models.json`).
 
 The setting `models` overrides the registry. The package genai-prices cannot replace it (2026-11-29): the package priced
 133 of 165 recorded answers right, this table all 165. The package has older prices, no fees for searches and regions,
@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from app.tokens.rules import LONGEST_MODEL
-from app.tokens.usage import Price, Steps, Tariff
+from app.tokens.costs import Price, Steps, Tariff
+from app.tokens.counting_rules import LONGEST_MODEL
 
 T = TypeVar("T")
 

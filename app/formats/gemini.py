@@ -1,4 +1,4 @@
-"""Gemini's requests, contents and token costs.
+"""Gemini's `generateContent`, Google's API for conversations: table, contents, answers, requests and token costs.
 
 The path names the model and whether to stream. On Steno's own routes the body names both. A request with
 `cachedContent` contains only the contents after the cached ones. docs/estimates.md says how the costs were measured.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
 from typing import Any
@@ -25,33 +26,114 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
+from app.compaction.chunks import Ending
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.conversation.reasons import Code, Reason
 from app.conversation.tool_results import ResultConfidence
+from app.errors import StenoError
+from app.formats.answers import AnswerEditor
 from app.formats.format import WireFormat
-from app.formats.gemini.answers import GeminiEditor
 from app.formats.media import file_of, pixels, seconds
 from app.formats.raw_json import (
     RawObject,
     Unreadable,
+    Where,
     as_text,
     decoded_object,
+    holds_more_values,
     json_text,
     object_of,
     objects_in,
+    split_array,
     text_at,
 )
 from app.formats.reader import Draft, canonical_part, of_user, stated, written_alike
+from app.formats.refusals import provider_error
 from app.formats.rendering import OPENER, Placed, edited, joined, placed
-from app.formats.requests import WireRequest, tool_of, unread
-from app.formats.spec import ADDRESS
-from app.formats.spec import GEMINI as SPEC
+from app.formats.requests import Headers, WireRequest, tool_of, unread
+from app.formats.spec import FormatSpec, SummarySpec
+from app.formats.sse import MOST_VALUES, EarlyFrames, event
+from app.tokens.counting_rules import CountingRules, Encrypted, OneByOne, Pages, Tiles, rules_for
 from app.tokens.estimate import Declarations
-from app.tokens.rules import CountingRules, Encrypted, OneByOne, Pages, Tiles, rules_for
 
 Json = Mapping[str, Any]
+
+# Table
+
+ADDRESS = re.compile(rb"/v1(?:alpha|beta\d*)?/(?:projects/.+/)?models/(?P<model>[^/:]+):(?P<method>[A-Za-z]+)")
+"""Pattern of paths with a model and a method. The method decides whether the answer is streamed. At Vertex, a project
+and a publisher precede the model."""
+_PARTS = ("candidates", "content", "parts")
+_THINKING = re.compile(r"gemini-(?:2\.5|[3-9])")
+
+
+def _restrained(model: str) -> dict[str, object]:
+    """Return the options that limit thinking: a budget in tokens up to Gemini 2.5, a level from Gemini 3 on."""
+    return {"thinkingConfig": {"thinkingBudget": 512} if "gemini-2" in model else {"thinkingLevel": "low"}}
+
+
+SPEC = FormatSpec(
+    name="gemini",
+    page="https://ai.google.dev/api/generate-content",
+    address=ADDRESS,
+    methods=frozenset({b"generateContent", b"streamGenerateContent"}),
+    early_is_content=True,
+    path=b"/v1beta/models/{model}:generateContent",
+    other_paths=(b"/v1alpha", b"/v1beta", b"/v1beta1", b"/v1/projects", b"/upload/v1", b"/upload/v1beta"),
+    largest_body=20_000_000,
+    history="contents",
+    user_message=lambda text: {"role": "user", "parts": [{"text": text}]},
+    output_members=("maxOutputTokens", "max_output_tokens"),
+    output_parents=("generationConfig", "generation_config"),
+    declaring_members=("tools", "toolConfig", "tool_config"),
+    cached_members=("tools",),
+    cache_key_member="",
+    schema_members=(),
+    extending_members=("cachedContent", "cached_content", "continuationToken", "continuation_token"),
+    client_tools=frozenset({None}),
+    roles={"system": Kind.INSTRUCTIONS, "user": Kind.USER, "model": Kind.ASSISTANT, "function": Kind.RESULT},
+    # Providers need signatures in the current turn only, and clients may replace them by dummies.
+    volatile_members=frozenset({"thoughtSignature"}),
+    beside=re.compile(rb'"(?:systemInstruction|system_instruction)"[ \t\n\r]*+:[ \t\n\r]*+'),
+    usage="usageMetadata",
+    model="modelVersion",
+    whole=(("candidates",), ("promptFeedback",)),
+    texts=((*_PARTS, Where("thought", (None, False)), "text"),),
+    calls=((*_PARTS, "functionCall"),),
+    reasons=(("candidates", "finishReason"), ("promptFeedback", "blockReason")),
+    endings={
+        "STOP": Ending.FINISHED,
+        "MAX_TOKENS": Ending.CUT_OFF,
+        **dict.fromkeys(
+            ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"), Ending.REFUSED
+        ),
+    },
+    length_tells_window=False,
+    summary=SummarySpec(
+        quoting=lambda instructions, transcript: {
+            "systemInstruction": {"parts": [{"text": instructions}]},
+            "contents": [{"role": "user", "parts": [{"text": transcript}]}],
+        },
+        forbidding=(("tools", "toolConfig", {"functionCallingConfig": {"mode": "NONE"}}),),
+        own_members=frozenset(
+            {"contents", "systemInstruction", "generationConfig", "maxOutputTokens", "thinkingConfig"}
+            | {"tools", "toolConfig", "model", "cachedContent"}
+        ),
+        optional=("thinkingConfig",),
+        unnamed_errors={"thinkingConfig": re.compile(rb"[Tt]hinking (?:level|budget|is)|thinking_|\b[Bb]udget\b")},
+        caps=("maxOutputTokens", "maxOutputTokens"),
+        reasoning=_THINKING,
+        restrained=_restrained,
+        always_sent={},
+        options_member="generationConfig",
+        streaming=b"streamGenerateContent?alt=sse",
+    ),
+)
+
+
+# Contents
 
 DATA = ("functionCall", "functionResponse", "inlineData", "fileData", "codeExecutionResult", "text")
 """Members that determine the type of a part. The first one present counts."""
@@ -261,6 +343,102 @@ def _edit(
     elif any(_media([read])) and (word := next(words, None)) is not None:
         return {"text": word}
     return part
+
+
+# Answers
+
+
+@dataclass(slots=True)
+class GeminiEvents(EarlyFrames):
+    """Steno's frames in Gemini's format: answers with an empty text. All clients accept such frames."""
+
+    def keep_alive(self) -> bytes:
+        return self._with(b"")
+
+    def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        return self._with(b"," + self.told(kind, details, members))
+
+    @staticmethod
+    def _with(members: bytes) -> bytes:
+        return event(b'{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0}]%b}' % members)
+
+
+@dataclass(slots=True)
+class GeminiEditor(AnswerEditor):
+    """Editor of answers.
+
+    Each event of a stream is a whole answer with the usage so far. The last event has a finish reason and the final
+    usage. Steno adds `context_status` to the first event, and all members to the last. Clients parse every line as
+    data, so Steno sends no comments or named events. Clients drop a turn if one of its events has no part, so Steno's
+    events have an empty text. Without `alt=sse` a stream is one array of answers. Steno then edits the first and the
+    last answer of the array.
+    """
+
+    SPEC = SPEC
+    EARLY = GeminiEvents
+    NOTABLE = re.compile(rb'"(?:finish_?[rR]eason|prompt_?[fF]eedback|error)"')
+    CONTENT = re.compile(
+        rb'"text"\s*+:\s*+"[^"]|"(?:function_?[cC]all|inline_?[dD]ata|executable_?[cC]ode|tool_?[cC]all)"'
+    )
+
+    @classmethod
+    def own_error(cls, error: StenoError) -> bytes:
+        """Return the body of one of Steno's errors, with the error code in `details`."""
+        info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "steno"}
+        return _envelope(error.status, {"message": error.message, "details": [info]})
+
+    @classmethod
+    def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        """Return the body with the provider's code, or else a code of at least 400, which clients treat as an error."""
+        said = provider_error(status, headers, body, now)
+        names = ("message", "status", "details")
+        given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}
+        return _envelope(said["code"] if isinstance(said["code"], int) else max(status, 400), given)
+
+    def whole(self, body: bytes) -> bytes:
+        if not body.lstrip().startswith(b"["):
+            return super(GeminiEditor, self).whole(body)
+        try:
+            elements = [] if holds_more_values(body, MOST_VALUES) else split_array(body)
+            pieces, place = [], 0
+            for element in elements:
+                start = body.index(element, place)
+                pieces += [body[place:start], self._edited(RawObject(element))]
+                place = start + len(element)
+        except Unreadable:
+            return body
+        self._look_for_content(body)
+        return b"".join((*pieces, body[place:]))
+
+    def _edited(self, said: RawObject) -> bytes:
+        if "error" in said:
+            self._fail(said.text)
+            return said.text
+        ends = bool(self._take(said)) and not self.ended
+        members = self.context.report if ends else b"" if self.begun else self.context.status
+        self.begun, self.ended = True, self.ended or ends
+        return said.with_status(members) if members else said.text
+
+
+STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""Error names by status; see `_envelope` for other statuses."""
+
+
+def _envelope(status: int, members: Mapping[str, Any]) -> bytes:
+    word = STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+    return msgspec.json.encode({"error": {"code": status, "status": word, **members}})
+
+
+# Requests
 
 
 class GeminiRequest(WireRequest, frozen=True):

@@ -1,4 +1,4 @@
-"""Usage: the reported tokens of a call, their price, and the saving by compaction.
+"""Costs: the reported tokens of a call, their price, and the saving by compaction.
 
 The saving is the cost of the client's own (uncompacted) request minus the cost of the call. The provider reports the
 tokens of the sent prompt, and how many of them its cache had. For the client's own request, Steno derives these two

@@ -1,4 +1,4 @@
-"""Recall index: full-text search over the passages of a history.
+"""Ranking for recall: full-text search over the passages of a history.
 
 1. A passage is a piece of a message, at most 480 characters long, that recall finds and quotes verbatim. In a long
    answer of the assistant, which mentions many subjects, a passage is one or two sentences.
@@ -74,7 +74,7 @@ _UNSPACED = re.compile(
 )
 """Scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 _SCRIPTS = (("russian", "\u0400", "\u04ff"), ("greek", "\u0370", "\u03ff"), ("arabic", "\u0600", "\u06ff"))
-_WORDINGS = read_wordings(__package__, "recall_index.toml")
+_WORDINGS = read_wordings(__package__, "recall_ranking.toml")
 _COMMON_WORDS = {language: frozenset(words.split()) for language, words in _WORDINGS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Visits: the session and tenant of a request to the inspector, the pages to sign in and out, and error pages.
+"""Sessions: the session and tenant of a request to the inspector, the pages to sign in and out, and error pages.
 
 Steno stores no sessions: a session is a signed cookie with the shown tenant. A visitor signs in with an API key or the
 operator's password, or gets a session without sign-in if the server accepts clients without credentials. The cookie
@@ -40,7 +40,7 @@ from app.proxy.caller import ANONYMOUS
 from app.proxy.exchange import Services
 from app.proxy.request_log import REQUEST
 from app.proxy.router import LISTENER
-from app.runtime.bounded import MOST_REMEMBERED, BoundedMap, LogThrottle
+from app.runtime.caches import MOST_REMEMBERED, BoundedMap, LogThrottle
 from app.store import StoreUnavailable, UnknownCursor
 from app.store.conversations import has_other_tenants, is_tenant, read_tenants
 from app.store.store import P, Query, T
