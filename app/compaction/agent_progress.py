@@ -90,7 +90,7 @@ def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int)
 
 
 def _latest_plan(messages: Sequence[Message]) -> tuple[int, str] | None:
-    """Return the position and the text of the latest plan; None without a plan, or if it was emptied."""
+    """Return the position and the text of the latest plan; None without a plan, or if the latest plan is empty."""
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.kind is not Kind.ASSISTANT or message.sealed:
@@ -115,7 +115,7 @@ def _items(text: str) -> str:
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
     """Return the position and description of the last command that failed and did not succeed later. Skip a failure
-    that its result does not explain, such as a search without matches."""
+    without an explanation in its result, such as a search without matches."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:

@@ -94,14 +94,14 @@ class Shares(Struct, frozen=True):
     cap: int | None = CAP
     """Tokens above which a compaction is due in any case; None for no cap."""
     since_checkpoint: float | None = None
-    """Share of the window above which the messages after the last summary make a compaction due, too."""
+    """Share of the window. If the messages after the last summary exceed this share, a compaction is due, too."""
     floor_tokens: int = 4_096
     """Tokens below which no compaction is due."""
     floor: float = 0.85
     """Maximum of `floor_tokens`, as a share of the limit."""
     target: float = 0.50
     tail_turns: int = 3
-    """Number of whole turns before the current one that stay verbatim."""
+    """Number of whole turns before the current turn that stay verbatim."""
     tail: float = 0.30
     tail_fill: float = 0.15
     """Older turns also stay verbatim while the tail has at most this share, and at most `most_tail_fill` tokens."""
@@ -110,9 +110,9 @@ class Shares(Struct, frozen=True):
     """Maximum share of one summary; `max_summary_tokens` also limits it."""
     max_summary_tokens: int = 2_048
     fold: float = 0.30
-    """Total share of the summaries above which they are folded."""
+    """Share that all summaries together may take. If they take more, Steno folds them."""
     recall: float = 0.05
-    """Maximum share of the limit for the quotations of omitted messages, for one user message; 0 for none."""
+    """Maximum share of the limit for quotations of omitted messages, for one user message; 0: no quotations."""
     max_recall_tokens: int = 2_048
     reserve: float | None = None
     """Minimum share of the window that is reserved for the completion. None: see `reserve_of`."""
@@ -123,8 +123,8 @@ class Shares(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """Limits of one request, in tokens of the uncalibrated estimate unless said otherwise. For members without a text
-    see `Shares`; `summary` is the maximum of one summary."""
+    """Limits of one request, in tokens of the uncalibrated estimate unless said otherwise. `Shares` explains the
+    members without a text; `summary` is the maximum of one summary."""
 
     window: int
     """Context window in the provider's tokens."""
@@ -190,15 +190,16 @@ def budget_for(
     """Calculate the limits of one request from the model's window and the settings.
 
     `output`: output cap of the request. `thinking`: its thinking budget, which the cap must exceed. `threshold`:
-    trigger that the request sets, in the provider's tokens. It then determines room, target, tail and summaries.
+    trigger that the request sets, in the provider's tokens. The threshold then determines room, target, tail and
+    summaries.
 
     Steno converts the size of a whole prompt to an estimate by the calibration's ratio and offset, and the size of a
     part, such as the tail, by the ratio alone.
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
-    # A provider with thinking budgets adds the output cap, which must be larger than the budget, to the prompt. The
-    # ceiling is below the sum, because the estimate may be a few percent too low.
+    # The output cap must exceed the thinking budget, and such a provider adds the cap to the prompt. So the limit has
+    # room for the cap. `CEILING_SHARE` allows for an estimate that is a few percent too low.
     if (least := least_output(window.context, output or 0, thinking)) > reserve:
         limit = min(limit, int(CEILING_SHARE * max(0, window.context - least)))
     room: float = min(limit, shares.cap or limit)
@@ -415,7 +416,7 @@ class SmallerLimits(Struct, frozen=True):
 
 
 def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLimits | None:
-    """Choose a smaller budget, a lower output cap, or both for a retry; None if they cannot help."""
+    """Choose a smaller budget, a lower output cap, or both for a retry; None if no such change can help."""
     if overflow.kind == "payload":
         return SmallerLimits(lighter) if (lighter := _fewer_bytes(overflow, budget, sent)) else None
     expected = budget.line.to_provider_tokens(sent.tokens)
@@ -469,8 +470,8 @@ def _fewer_tokens(
     of the conversation would be left.
 
     If the provider counted more tokens than Steno expected, Steno divides the limits by the ratio of the two counts,
-    with a margin (`MIX_ERROR`). For a prompt with media, Steno first assumes that pictures that stay cause the
-    difference, and subtracts it. If no room is left, Steno assumes pictures that it can mask, and divides the limits.
+    with a margin (`MIX_ERROR`). For a prompt with media, Steno first assumes that the difference comes from pictures it
+    cannot mask, and subtracts it. If no room is left, Steno assumes pictures that it can mask, and divides the limits.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)

@@ -197,7 +197,7 @@ class ChunkBuilder(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """Draft a chunk of a higher level from several chunks and from messages that only these chunks carry."""
+        """Draft a fold of several chunks and of the messages that these chunks carry, but the fold does not carry."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1

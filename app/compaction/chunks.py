@@ -103,7 +103,7 @@ REPLACED_SHARE = 0.70
 MISCOUNT = 1.25
 """Factor by which Steno's count of an answer may exceed the output cap of the call, because tokenizers differ."""
 LONGEST_REFUSAL = 100
-"""Maximum tokens of a refusal. A longer text that begins like a refusal probably quotes one from the conversation."""
+"""Maximum tokens of a refusal. A longer text that begins like a refusal probably quotes the conversation."""
 ECHOED = 80
 """An answer that begins with this many characters of its instructions repeats the instructions."""
 _THOUGHT = "think|thinking|reasoning"
@@ -192,7 +192,7 @@ class Outcome(Enum):
     TAKES_TOO_LONG = auto()
     """The summary is still being made; the request is sent without it."""
     AWAITED = auto()
-    """Another request's compaction ended first. Its chunks may be in the store."""
+    """The request waited for another request's compaction, whose chunks may be in the store."""
     IN_BACKGROUND = auto()
     """A background compaction will make the summary; the request is sent without it."""
     NOTHING_TO_SUMMARISE = auto()

@@ -44,7 +44,7 @@ from app.tokens.costs import COMMON_PRICE, rates_of
 T = TypeVar("T")
 
 ROUNDS = 3
-"""Maximum finished compactions of one request. Waits for other processes do not count: the deadline ends them."""
+"""Maximum finished compactions of one request. Waits for other processes do not count: the deadline limits them."""
 MOST_SEARCHED = 2_000_000
 """Maximum tokens of a history that recall searches. A larger search would take too long."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0

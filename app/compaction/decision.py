@@ -217,7 +217,7 @@ def _left_out(state: PlanningState, view: View) -> Reasons:
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
-    """Return the step of a view. It is `refused` if there are codes in `wrong`, else `sent`."""
+    """Return the step of a view. The outcome is `refused` if there are codes in `wrong`, else `sent`."""
     return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
 
 
@@ -249,8 +249,8 @@ def _shaped(state: PlanningState, view: View) -> View:
 
 
 def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
-    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice: in the first
-    repetition they may shorten the first message of the last turn, in the second they may omit it."""
+    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice. In the first
+    repetition they may shorten the first message of the last turn, in the second they may omit this message."""
     policy, limit, cost = state.policy, state.budget.limit, state.cost
     target = min(state.budget.target, limit)
     for talk in (state.conversation, *state.conversation.giving_way):

@@ -76,7 +76,7 @@ class ExactValue(Struct, frozen=True):
 
 
 def readable_part(text: str, most: int) -> str:
-    """Return a text without secrets and tags of Steno's notes, and at most `most` characters from its two ends."""
+    """Return at most `most` characters from both ends of a text, without secrets and tags of Steno's notes."""
     most = min(most, LONGEST_TEXT)
     if len(text) > most:
         text = f"{text[: most // 2]} {text[len(text) - most // 2 :]}" if most > 1 else ""

@@ -104,7 +104,7 @@ class LeasedCompaction:
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:
         """Take the lease and make the compaction in a task of the application. If another process holds the lease, wait
-        for it. May raise `StoreUnavailable`."""
+        for that process. May raise `StoreUnavailable`."""
         claim = Claim(*request.conversation_key, job.builder.plan.range, request.conversation.chain.positions)
         lease = await self.store.take_lease(claim, self.holder, self.most_per_tenant)
         if lease == "too_many":
@@ -326,7 +326,7 @@ class ChunkMaker(Struct, frozen=True):
     calls: SummaryCalls
 
     async def summarise(self, span: Span, halvings: int = 0) -> Compaction:
-        """Make the chunk of a span. If the span is too large for one chunk, make several by halving it."""
+        """Make the chunk of a span. If the span is too large for one chunk, halve the span and make several chunks."""
         draft = await self.calls.compute(lambda: self.builder.of_messages(span))
         whole = await self.keep(await self.write(draft))
         parts = halves(self.builder.conversation.transcript, span) if whole.overflow and halvings < MAX_HALVINGS else ()

@@ -99,8 +99,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the length of the history from which on `drop_media` may mask a message's media, and the mask. Return
-        None if the message has no maskable media."""
+        """Return the history's length at which `drop_media` may first mask a message's media, and the mask. Return None
+        if the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -210,8 +210,8 @@ def plan_mask(
     """Return the new boundary if it makes a summary unnecessary for now, or if `pressure` is reached; otherwise None.
 
     `covered`: number of messages that summaries cover. `unmasked`: tokens of the view without masks. The boundary moves
-    only until the view meets its target, so that the latest results stay whole. With a `pressure` setting it moves to
-    the last unit.
+    only until the view meets its target, so that the latest results stay whole. With a `pressure` setting the boundary
+    moves to the last unit.
     """
     cuts, last = conversation.transcript.cuts, max(masking.usable(covered), default=covered)
     ahead = cuts[bisect_right(cuts, last) :]

@@ -70,8 +70,8 @@ class ChunkMemory:
         self._chunks.drop(is_gone)
 
     def forget_chunks(self, tenant: str, ids: Collection[str]) -> None:
-        """Forget all conversations of the tenant that use one of these edited or deleted chunks. Other processes forget
-        them when they next read the conversation."""
+        """Forget all conversations of the tenant that use one of these edited or deleted chunks. Other processes learn
+        of the change when they next read the conversation."""
         gone = set(ids)
         self._chunks.drop(lambda key, held: key[0][0] == tenant and not gone.isdisjoint(c.id for c in held.chunks))
 
@@ -85,8 +85,8 @@ def _held_bytes(_: _Key, held: _Remembered) -> int:
 class _Held(Struct, frozen=True):
     recollection: Recollection
     size: int = 0
-    """Estimated bytes after the last search. Only computed under the lock, because another thread may extend the
-    index."""
+    """Estimated bytes after the last search. A thread computes this number only under the lock, because another thread
+    may extend the index."""
     lock: Lock = field(default_factory=Lock)
     """Lock that allows one search at a time."""
 
@@ -125,9 +125,9 @@ LEAST_GAIN = 0.10
 VAIN_PASSES = 2
 """Number of consecutive useless compactions after which a history is blocked."""
 LEAST_GROWTH = 0.10
-"""Minimum change of a history between two compactions, as a share of the room. Below it, they are too close."""
+"""Minimum change of a history, as a share of the room, between two compactions that are not too close."""
 CLOSE_PASSES = 3
-"""Number of consecutive close compactions after which a history is blocked."""
+"""Number of consecutive compactions, each too close to the previous one, after which a history is blocked."""
 RESTING_GROWTH = 0.20
 """Minimum change of a blocked history, as a share of the room, after which it is no longer blocked."""
 

@@ -425,7 +425,7 @@ def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk
 
 def is_shown(conversation: Conversation, base: Path, span: Span, options: SummaryOptions) -> bool:
     """Return whether the summariser reads the conversation itself, up to the span's end, instead of a transcript.
-    Instructions before that end prevent this, because the summariser would follow them."""
+    Return False if this part has instructions, because the summariser would follow them."""
     messages = conversation.transcript.messages
     if options.style != "prefix" or messages.first_instruction < span.stop:
         return False
@@ -510,8 +510,8 @@ def _is_gated(state: PlanningState) -> bool:
 
 
 def _change(state: PlanningState, freed: int, rewritten: int) -> Change:
-    """Return the effect in the provider's tokens. The estimated growth per request is the history's tokens divided by
-    the number of its assistant messages."""
+    """Return the effect of a change, in the provider's tokens. The estimated growth per request is the history's tokens
+    divided by the number of its assistant messages."""
     conversation, ratio = state.conversation, state.budget.line.ratio
     answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
     growth = conversation.transcript.tokens(0) / max(1, answered)

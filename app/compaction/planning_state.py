@@ -72,8 +72,8 @@ class Policy(Struct, frozen=True):
         return self.strategy in SUMMARISING
 
     def leaves_alone(self, conversation: Conversation, budget: Budget, *, counts: bool = True) -> bool:
-        """Return whether no stage would change the conversation. If that depends on the exact number of tokens, count
-        them; without `counts`, return False instead."""
+        """Return whether no stage would change the conversation. If the answer depends on the exact number of tokens,
+        count them; without `counts`, return False instead."""
         bound, quiet = conversation.bound, self.quiet_tokens(budget)
         if not (conversation.is_within(quiet) if counts else bound is not None and bound <= quiet):
             return False
@@ -415,8 +415,8 @@ class Succession(Struct, frozen=True):
     """Number of messages that the history gained between the summaries of the first and the second form."""
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
-        """Return whether the evidence is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first. `length`, `seen`: number of messages now, and in earlier requests of the form."""
+        """Return whether the sign is wrong: the current form existed before the second form was summarised, or has
+        lasted longer than the first. `length`, `seen`: number of messages now, and in earlier requests."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 
@@ -426,9 +426,9 @@ def successions(
 ) -> list[Succession]:
     """Return the evidence in recently made chunks that the history changes.
 
-    `named`: whether the client named the conversation; only its own chunks are then compared. Without a name, each
-    change of the history starts a new conversation id. Two chunks of one other conversation only show that this
-    conversation grew, so Steno skips such pairs.
+    `named`: whether the client named the conversation. Steno then compares only this conversation's chunks. Without a
+    name, each change of the history starts a new conversation id. Two chunks of one other conversation only show that
+    this conversation grew, so Steno skips such pairs.
     """
     transcript, positions = conversation.transcript, conversation.chain.positions
     messages = transcript.messages

@@ -82,7 +82,7 @@ def summary_request(
     shown: View | None = None,
     beside: Sequence[str] = (),
 ) -> SummaryRequest:
-    """Return the call, with the rules before and after the transcript: models follow rules at the end best.
+    """Return the call. The rules are before and after the transcript, because models follow rules at the end best.
 
     `aim`: requested size in tokens. `max_tokens`: size at which the provider cuts the answer off. `shown`: view to send
     instead of the transcript, followed by a message with the rules and the notes `beside`.

@@ -76,7 +76,7 @@ RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
-"""Number of the first turns whose user messages determine the language, and characters that are read of each text."""
+"""Number of the first turns whose user messages determine the language, and maximum characters read of each text."""
 KEPT_TURN = 0.5
 """Quotations of an earlier turn stay if the turn has more tokens than this share of the room for one message, and more
 than this share of the quotations."""
@@ -112,7 +112,7 @@ _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)
 
 Hidden = Mapping[int, tuple[str, ...]]
 """Omitted and altered messages by position, each with its texts that remain in the view. For an omitted user message,
-these are all quoted words of the user."""
+these texts are all quoted words of the user."""
 QuotedNote = tuple[Note, tuple[int, ...]]
 """Note with quotations, and the numbers of its passages."""
 
@@ -323,7 +323,7 @@ class _Quoter:
     free: int
     """Room for the quotations of a message before `origin`."""
     later: int
-    """Room for the messages from `origin` through the question, and its quotations. These get at least `usual`."""
+    """Room for the messages from `origin` through the question, and its quotations. Quotations get at least `usual`."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 
@@ -343,7 +343,7 @@ class _Quoter:
             note, quoted = known[key] or (None, ())
             if note is None or (stays and behind <= note.tokens):
                 continue
-            # If turns are long on average, this turn probably is, too. Without its quotations, it is read uncached.
+            # If turns are long on average, this turn probably is, too. Without quotations, it is read uncached.
             is_costly = transcript.tokens(0, turn) > max(1, transcript.turn_at(turn)) * self.wide
             if left < note.tokens and (stays or is_costly):
                 continue

@@ -30,7 +30,7 @@ from app.tokens.estimator import Prompt
 T = TypeVar("T")
 
 ConversationKey = tuple[str, str]
-"""(tenant, conversation id)."""
+"""Tenant and id of a conversation."""
 MANY_MESSAGES = 500
 MANY_BYTES = 1 << 18
 """Bytes of a history above which a step over all messages may take more than about 10 ms."""
@@ -185,7 +185,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     @property
     def adds_output(self) -> bool:
-        """Return whether the provider has refused a prompt that exceeded the window only with its output cap."""
+        """Return whether the provider has refused a prompt because prompt and output cap together were too large."""
         return bool(self.provider.adds_output.find(self.tenant, (self.format.name, self.model)))
 
     def recalled(self, notes: Iterable[Note]) -> int:

@@ -501,7 +501,7 @@ def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
 
 
 def _shapes_of(text: str, call: str) -> Iterator[tuple[str, str, Callable[[int], str]]]:
-    """Yield each matching shape: its name, its size, and a function from a length to the excerpt."""
+    """Yield each matching shape: its name, its size, and a function that returns the excerpt of a given length."""
     if data := _json(text):
         value, leaves = data
         yield "JSON", f"{len(leaves)} values", partial(_fitting, value, leaves)

@@ -85,7 +85,7 @@ class Route:
 
 
 class Prefix(Struct, frozen=True):
-    """Conversation itself, which is sent instead of a transcript if the provider may have it in its prompt cache."""
+    """Conversation that Steno sends instead of a transcript, because the provider may have it in its prompt cache."""
 
     messages: tuple[bytes, ...]
     declared: Mapping[str, bytes]
@@ -231,8 +231,8 @@ class Summariser:
     ) -> SummaryAnswer | Failure:
         """Return the first summary that a route gives. Errors are returned, never raised.
 
-        `deadline`: seconds of the clock. After an overflow no other route is tried: the caller has to make the request
-        smaller.
+        `deadline`: seconds of the clock. After an overflow, Steno tries no other route, because the caller must make
+        the request smaller.
         """
         failure: Failure | None = None
         for route in routes:
@@ -319,7 +319,7 @@ class Summariser:
             )
 
     def _works(self, call: _Call) -> None:
-        """Record that the model works: it answered, even if by a refusal of this request."""
+        """Record that the model works, because it answered or only refused this request."""
         self._breaker.answered(call.key, call.tenant)
         if (ended := self._throttle.end((call.key, call.tenant))) is not None:
             log.info(

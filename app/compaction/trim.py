@@ -51,8 +51,8 @@ OLDEST_WEIGHT = 0.20
 Change = Callable[[int, Message], Message | None]
 """Function that gets a position and its message, and returns the shortened message or None for no change."""
 CHARACTERS_PER_TOKEN = 4
-"""Assumed characters per token. Used to turn a share of the room into a maximum length, and in `_fill` (OpenClaw's
-formula). All other sizes use the estimate."""
+"""Assumed characters per token. Steno uses this number to turn a share of the room into a maximum length, and in
+`_fill` (OpenClaw's formula). All other sizes use the estimate."""
 RESULT_SHARE = 0.30
 """Maximum share of the room for the newest tool result or pasted document; the oldest gets a fifth of that."""
 LONGEST_RESULT = 400_000
@@ -361,7 +361,7 @@ def prune(
 
 def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
     """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; the same
-    view without such words. Called last, so that the words never make a payload too large."""
+    view without such words. The last stage, so that the words never make a payload too large."""
     stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
     pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
     out = frozenset(index for part in pruned for index in range(part.start, part.stop))

@@ -42,7 +42,7 @@ LONGEST_HEADING = 500
 GAP = "\0"
 """Character in place of the omitted middle of a message."""
 _HIDDEN = "\ue000"
-"""Replacement for each character that is not authored; positions stay the same."""
+"""Replacement for each character that the user did not write, so that positions stay the same."""
 
 Span = tuple[int, int]
 """Start and stop, in characters."""

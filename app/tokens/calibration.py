@@ -235,9 +235,9 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
     """Yield offset and ratio of every line that may be the best line, the prior first.
 
-    Each hits a sample exactly, or its ratio or offset is the prior's or a bound. At and above the prior's ratio, the
-    cost is concave between such lines, so the best line has two of these properties. Below the prior's ratio, a line
-    between confirmed lines might cost a little less; Steno ignores such lines.
+    Each line hits a sample exactly, or its ratio or offset is the prior's or a bound. At and above the prior's ratio,
+    the cost is concave between such lines, so the best line has two of these properties. Below the prior's ratio, a
+    line between confirmed lines might cost a little less; Steno ignores such lines.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)
