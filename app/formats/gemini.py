@@ -233,7 +233,7 @@ def text_of(part: Json) -> str | None:
 
 
 def _with_text(part: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """Return a part with another text and its own key names. None for an empty text, which providers refuse."""
+    """Return a part with another text; its keys keep their spelling. None for an empty text: providers refuse it."""
     sort = _sort(object_of(camel(part)))
     if sort == "text":
         return {**part, "text": text} if text else None

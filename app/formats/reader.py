@@ -184,7 +184,7 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history. The longer history that shares them may be dropped first."""
+        """Count all bytes of a history, because a longer history that shares these bytes may be dropped first."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known

@@ -71,7 +71,7 @@ def placed(
 Place = tuple[dict[str, Any], str]
 """Object that contains a text, and the key of the text."""
 Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
-"""Function that edits a part. It returns the same object if unchanged, and None to remove the part."""
+"""Function that edits a part. It returns the same object for an unchanged part, and None for a part to remove."""
 
 
 def edited(raw: bytes, edit: Edit, member: str = "content") -> bytes:
@@ -174,10 +174,10 @@ class Breakpoints(Struct, frozen=True):
     """Names of members with a breakpoint. Steno writes the first name that the client uses."""
     types: frozenset[str] = frozenset()
     text_type: Callable[[Json], str | None] = lambda _: None
-    """Function that returns the type of a text part for a string content; None if the content must stay a string."""
+    """Function that returns the type of text part that may replace a string content; None if it must stay a string."""
 
     def may_be_set(self, source: RawObject) -> bool:
-        """Return whether the client may have set breakpoints. A fast text search may find too many."""
+        """Return whether the client may have set breakpoints. The text search is fast, but only False is certain."""
         return PROMPT_CACHE_OPTIONS in source or any(member.encode() in source.text for member in self.members)
 
     def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:

@@ -298,7 +298,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Return the JSON text of members that cannot be decoded, such as huge numbers, to count their tokens."""
+    """Return the JSON text of members whose values cannot be decoded, such as huge numbers, to count the tokens."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

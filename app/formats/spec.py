@@ -41,7 +41,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     own_members: frozenset[str]
     """Members that only Steno may set. The operator's parameters may not contain them."""
     optional: tuple[str, ...]
-    """Members that Steno stops sending once a provider's error names them. The operator's parameters are such, too."""
+    """Members that Steno stops sending once a provider's error names them. The operator's parameters count, too."""
     other_errors: Mapping[str, Pattern[bytes]] = {}
     """Patterns of errors that name an optional member but have another cause, by the name of the member."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}
@@ -81,7 +81,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     path: bytes
     """Path of Steno's own calls, with `{model}` for the model. Without an `address`, clients use this path, too."""
     address: Pattern[bytes] | None = None
-    """Pattern of the paths of requests that Steno compacts. They contain a model and a method. None: only `path`."""
+    """Pattern of the paths at which Steno compacts, each with a model and a method. None: only at `path`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
     """Whether clients store frames before the answer in their histories. A provider may refuse a tool call after such a

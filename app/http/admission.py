@@ -51,7 +51,7 @@ NOT_IN_PUBLIC_DNS = (
 """Domains that cannot be registered publicly. DNS rebinding needs a name that the attacker controls."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Origin schemes of installed programs. Web pages cannot have these schemes: a local file has the origin `null`."""
+"""Origin schemes of installed programs. Web pages cannot have them, not even local files, whose origin is `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
 """Content types that a page can send to any server without a CORS preflight, except uploads; empty for no type."""
@@ -125,8 +125,8 @@ class BytesInFlight:
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that adds bytes of one request to the total; the block's end subtracts them. The function
-        raises `TooManyBytesInFlight` if the total exceeds the limit."""
+        """Yield a function that adds bytes of one request to the total. The end of the block subtracts them. The
+        function raises `TooManyBytesInFlight` if the total exceeds the limit."""
         own = 0
 
         def count(size: int) -> None:

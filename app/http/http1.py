@@ -195,7 +195,7 @@ class AnswerReading:
             self.unread += len(taken)
 
     def stop(self) -> None:
-        """Drop the parser. It refers to this object, so only the garbage collector would free this cycle."""
+        """Drop the parser. It and this object refer to each other, so only the garbage collector would free them."""
         self._parser = None
 
     # Callbacks of the parser.

@@ -164,7 +164,7 @@ class Entry(Struct, frozen=True):
 
 
 def places_of(parts: Sequence[Part], messages: Mapping[int, StoredMessage]) -> Iterator[Place]:
-    """Yield all places, in the order of the payload. `messages`: stored messages by index; all or none are stored."""
+    """Yield all places, in the order of the payload. `messages`: stored messages by index; empty if none are stored."""
     for part in parts:
         first, last = part.get("first_index", 0), part.get("last_index", -1)
         if part["kind"] == "instructions":

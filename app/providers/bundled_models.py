@@ -44,7 +44,7 @@ _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Prefixes for region and vendor on Bedrock: `us.anthropic.claude-...`."""
 
 BundledWindow = tuple[int, int | None, int | None]
-"""Most tokens of prompt and completion together, of the prompt if this is less, and of the completion."""
+"""Limits in tokens: of prompt and completion together, of the prompt alone if it has a lower one, of the completion."""
 
 
 class ListedPrice(NamedTuple):
@@ -105,7 +105,7 @@ def list_prices() -> Mapping[str, ListedModel]:
 def tariff(asked: str, answered: str = "") -> Tariff | None:
     """Return the list prices of the model that answered, or if they are unknown, of the requested model.
 
-    But if the requested name contains a host with its own prices for the model, return these prices: the model's name
+    But if the requested name contains a host with its own prices for the model, return these prices, because the name
     in the answer does not contain the host.
     """
     by_asked, by_answered = _priced(asked), _priced(answered)

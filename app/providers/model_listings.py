@@ -118,7 +118,7 @@ class ModelListing(Struct, frozen=True):
     """Whether the provider says that it is a simulator."""
 
     def merged(self, other: ModelListing) -> ModelListing:
-        """Merge with another listing. Return this listing unchanged if both have more than `MOST_LISTED` models."""
+        """Merge with another listing. Return this listing unchanged if both together exceed `MOST_LISTED` models."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }

@@ -71,7 +71,7 @@ async def recent_first_chunks(
 async def masks_in(
     connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the chain's mask boundaries, each with the digest at which summaries ended when the mask was stored."""
+    """Return the chain's mask boundaries. Each has the digest at which the summaries ended when Steno stored it."""
     known = frozenset(chain)
     found = sa.select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
     rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))

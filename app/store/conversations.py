@@ -80,7 +80,7 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
     tenant: str
     conversation_id: str
     heads: tuple[tuple[bytes, int], ...]
-    """Digests by which Steno recognises the next request, each with its turn."""
+    """Digests by which Steno recognises the next request, each with the number of its turn."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
         """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last; a digest may occur

@@ -112,7 +112,7 @@ class Contended(StoreUnavailable):
 
 
 class DatabaseUnusable(StoreError):
-    """Steno cannot use this database until the operator changes something. `steno serve` prints this and ends."""
+    """Steno cannot use this database until the operator changes something. `steno serve` prints the reason and ends."""
 
 
 class DatabaseURLError(DatabaseUnusable, ValueError):

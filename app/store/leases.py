@@ -44,7 +44,7 @@ class Claim(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to make one chunk. The lease is lost if the epoch in the database is higher."""
+    """The right to make one chunk. The lease is lost if the epoch in the database is higher than the lease's."""
 
     tenant: str
     conversation_id: str
@@ -157,7 +157,7 @@ def _live(tenant: str, ttl_ms: int) -> sa.ColumnElement[bool]:
 
 
 def _in_the_way(wanted: Claim | Lease, ttl_ms: int) -> sa.ColumnElement[bool]:
-    """Condition of the live leases of the conversation, and of ranges with the same start."""
+    """Condition for live leases of the same conversation, or of ranges with the same start."""
     is_same_conversation = leases.c.conversation_id == wanted.conversation_id
     return sa.and_(_live(wanted.tenant, ttl_ms), sa.or_(is_same_conversation, _starts_with(wanted.range)))
 

@@ -73,7 +73,7 @@ class StoredPrefix(Struct, frozen=True):
     """Positions of the pinned messages, ascending."""
     chunks: Sequence[SummaryChunk]
     masks: Sequence[tuple[bytes, bytes]]
-    """Mask boundaries, each with the digest at which the summaries ended when the mask was stored."""
+    """Mask boundaries. Each has the digest at which the summaries ended when Steno stored the boundary."""
 
 
 class Store:
@@ -292,7 +292,7 @@ class Store:
         bind: bool = True,
     ) -> StoredPrefix:
         """Return the pins in this chain, the chunks of `series` that begin and end at `cuts`, and the mask boundaries
-        at `cuts` for the mask settings `masks`. Without `series` or `masks`, these parts are empty.
+        at `cuts` for the mask settings `masks`. Without `series` or `masks`, the respective part is empty.
 
         Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """
@@ -372,7 +372,7 @@ class Store:
         return "revoked" if is_revoked else "ended"
 
     async def renew_lease(self, held: Lease) -> bool:
-        """Prolong a lease; return False if it was taken over or released. Its chunk can then not be committed."""
+        """Prolong a lease; return False if it was taken over or released. Then its chunk cannot be committed."""
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
     async def release_lease(self, held: Lease) -> bool:

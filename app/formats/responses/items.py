@@ -64,7 +64,7 @@ class CallType(NamedTuple):
 
 
 class OutputType(NamedTuple):
-    """Type of item with the result of a call: names of the member with the result, and of that with the call's id."""
+    """Type of item with the result of a call: the names of its members with the result and with the call's id."""
 
     member: str
     id: str = "call_id"
