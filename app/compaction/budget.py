@@ -41,8 +41,6 @@ HEURISTIC_CAUTION = 0.85
 """Factor for trigger and target if tokens are estimated from bytes alone."""
 PROMPT_ERROR = 0.02
 """Share of a prompt by which its estimate may be too low."""
-UNTOLD_ERROR = 0.25
-"""Share in place of `PROMPT_ERROR` if the provider's refusal does not give the prompt's tokens."""
 SOFT_SHARE = 0.55
 """Share of `Budget.room` below which no background compaction starts."""
 LEAST_OVER_TARGET = 1.10
@@ -435,14 +433,11 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
             return SmallerLimits(None, fitting)
     # A provider may add the output even if its refusal names only the prompt, as Anthropic does.
     smaller, allowed = _fewer_tokens(overflow, budget, sent, prompt, min(output, least) if output else least)
-    alone = None
-    if output is None and window - sent.cap < expected <= CEILING_SHARE * window:
-        alone = max(least, window - round((1 + UNTOLD_ERROR) * expected))
-        alone = alone if alone < sent.cap else None
+    # Without the provider's count, the estimate may be far off, and the provider may have added the cap.
+    alone = least if output is None and least < sent.cap and expected <= CEILING_SHARE * window else None
     if smaller is None:
         return SmallerLimits(None, alone) if alone else None
-    # Without the provider's count, the estimate may be far off, and the provider may have added the cap.
-    cap = max(least, window - (allowed if prompt else round((1 + UNTOLD_ERROR) * allowed)))
+    cap = max(least, window - allowed) if prompt else least
     return SmallerLimits(smaller, cap if output != 0 and cap < sent.cap else None, alone)
 
 

@@ -68,11 +68,7 @@ HOPELESS: dict[str, tuple[Overflow, Budget, Payload]] = {
         limits(4_000, 1_600),
         Payload(2_108, 1_100, 1_600),
     ),
-    "without numbers, and with an output that fits": (
-        Overflow("context_window"),
-        limits(4_000, 1_600),
-        Payload(2_300, 1_100, 1_600),
-    ),
+    "nor without numbers, with the lowest output cap": (UNTOLD, limits(4_000, 1_000), Payload(2_300, 1_100, 1_000)),
     "without a reason, and far from the window": (
         Overflow("context_window", needs_pressure=True),
         limits(),
@@ -101,8 +97,8 @@ def test_nothing_can_help_where(overflow: Overflow, budget: Budget, sent: Payloa
         # The limit alone, or nothing, where the output is spoken of.
         (Overflow("context_window", 32_000, names_output=True), 32_000, Payload(10_000, 0, 30_000), 21_800),
         (Overflow("context_window", names_output=True), 32_000, Payload(10_000, 0, 30_000), 21_800),
-        # Nothing, and the prompt cannot be made smaller.
-        (Overflow("context_window"), 4_000, Payload(2_555, 1_100, 1_600), 1_000),
+        # Nothing, and the prompt cannot be made smaller, whatever the estimate says of its output.
+        (UNTOLD, 4_000, Payload(2_300, 1_100, 1_600), 1_000),
         # A bucket of tokens per minute that counts the output.
         (Overflow("request_too_large", 12_000, None, 36_000), 128_000, Payload(4_100, 0, 32_000), 8_000),
     ],
@@ -136,8 +132,8 @@ def test_an_output_that_the_refusal_does_not_count_keeps_its_cap_and_has_its_roo
     assert (sure(found.budget).limit, found.output_cap) == (int(0.95 * 24_000 / (1.05 * 33_000 / 31_000)), None)
 
 
-@pytest.mark.parametrize(("output", "cap"), [(40_000, None), (64_000, 49_251), (90_000, 49_251)])
-def test_a_prompt_that_no_number_shows_to_fit_is_made_smaller_and_its_output_cap_lower(
+@pytest.mark.parametrize(("output", "cap"), [(32_000, None), (40_000, 32_000), (90_000, 32_000)])
+def test_a_prompt_that_no_number_shows_to_fit_is_made_smaller_and_its_output_cap_as_low_as_it_may(
     output: int, cap: int | None
 ) -> None:
     found = sure(limits_after(UNTOLD, limits(output=output), Payload(90_000, 0, output)))
