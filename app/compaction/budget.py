@@ -188,8 +188,7 @@ def budget_for(
     """Calculate the limits of one request from the model's window and the settings.
 
     `output`: output cap of the request. `thinking`: its thinking budget, which the cap must exceed. `threshold`:
-    trigger that the request sets, in the provider's tokens. The threshold then determines room, target, tail and
-    summaries.
+    trigger that the request sets, in the provider's tokens. It also determines room, target, tail and summaries.
 
     Steno converts the size of a whole prompt to an estimate by the calibration's ratio and offset, and the size of a
     part, such as the tail, by the ratio alone.

@@ -205,7 +205,7 @@ class _Reached(Struct, frozen=True):
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
-    """Return the start, stop and chunk of each chunk that applies to this history, in order of the start."""
+    """Return each chunk that applies to this history, with its start and stop, in order of the start."""
     transcript = conversation.transcript
     positions = conversation.chain.positions
     cuts = frozenset(transcript.cuts)
@@ -276,13 +276,13 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return replace(self, conversation=conversation, masking=masking)
 
     def with_chunks(self, found: Iterable[SummaryChunk]) -> PlanningState:
-        """Return the state with these chunks added; self if it already has all of them."""
+        """Return the state with these chunks added; the same state if it already has all of them."""
         known = {chunk.id: chunk for chunk in self.chunks}
         all_ = known | {chunk.id: chunk for chunk in found}
         return self if all_ == known else replace(self, chunks=tuple(all_.values()))
 
     def with_boundaries(self, found: Iterable[MaskBoundary]) -> PlanningState:
-        """Return the state with these boundaries added; self if it already has all of them."""
+        """Return the state with these boundaries added; the same state if it already has all of them."""
         if self.masking is None:
             return self
         boundaries = tuple(sorted({*self.masking.boundaries, *found}))
@@ -346,7 +346,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def can_do_without_summary(self) -> bool:
-        """Return whether all messages fit into the limit without a new summary, some of them shortened."""
+        """Return whether all messages, some of them shortened, fit into the limit without a new summary."""
         view = self.widest_view
         if view.tokens > self.budget.limit and self.policy.fit:
             view = self.fitted_view
@@ -400,8 +400,8 @@ TELLING_TOKENS = 20
 SHORT_LIVED_TURNS = 3
 """Maximum turns between the summaries of two forms of a history. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Maximum number of forms of a history (recent first chunks) that are compared in pairs, the latest ones. Thousands may
-qualify, because conversations from one template share a message at the same position."""
+"""Maximum number of forms of a history (recent first chunks) that Steno compares in pairs: the latest forms. Thousands
+may qualify, because conversations from one template share a message at the same position."""
 
 
 class Succession(Struct, frozen=True):

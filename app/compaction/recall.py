@@ -103,7 +103,7 @@ UNKNOWN_WEIGHT = 0.25
 """Factor for the rarity of a word that no message contains, because no passage can match it."""
 MOST_WORDS = 64
 READ_CHARACTERS = 4_000
-"""Maximum characters that are read of a message: half of them at its start and half at its end if it is longer."""
+"""Maximum characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
 MOST_FOUND = 200
 FIRST_PASSAGES = 3
 

@@ -141,7 +141,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         """Return the key of the history. It contains digests, because a conversation may have several histories.
 
         With the start of a compaction's range as `scope`, the key identifies the failures of this compaction. The
-        range's end is not in the key, because it changes with every turn.
+        range's end is not in the key, because the end changes with every turn.
         """
         return HistoryKey((self.series, *scope), self.conversation.cut_digests[1:])
 

@@ -215,7 +215,7 @@ class Summariser:
         self._caps: TenantFacts[_Asked, str] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
         """Name of the request member for the output cap, by model."""
         self._refused: TenantFacts[tuple[_Asked, str], bool] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
-        """Pairs of a model and a request member that it refuses."""
+        """Pairs of a model and a request member that the model refuses."""
 
     @property
     def paused(self) -> int:

@@ -126,8 +126,8 @@ def shortened_texts(original: Message, message: Message, longest: int, places: C
 
 
 def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
-    """Return the message with the arguments of each call cut to about `longest` characters. They stay a JSON object,
-    because providers accept nothing else."""
+    """Return the message with the arguments of each call cut to about `longest` characters. The arguments stay a JSON
+    object, because providers accept nothing else."""
     calls = list(message.calls)
     for place, (was, now) in enumerate(zip(original.calls, message.calls, strict=True)):
         if len(now.arguments) > longest:

@@ -1,5 +1,5 @@
 """Verification of views before they are sent. A view must account for every message, and keep the message order that
-providers demand (`problems`). Steno never sends a view with a problem. It does not check the contents of messages.
+providers demand (`problems`). Steno never sends a view with a problem. The check ignores the contents of messages.
 
 `repair` comes before the check. It removes calls without results and results without calls, because providers refuse
 both. Some providers refuse consecutive assistant messages: `separated` puts a note between them. `coverage_of` reports

@@ -202,7 +202,7 @@ def _read(texts: Sequence[str]) -> _Read:
 
 
 def _without_content(text: str) -> str:
-    """Remove the content of a text that is one element, such as `<document>...</document>`, except of a user tag."""
+    """Remove the content of a text that is one element, such as `<document>...</document>`, but not of a user tag."""
     said = text.strip()
     tag = _TAG.match(said)
     if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):

@@ -26,7 +26,7 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 _ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
 _CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 MOST_OF_LIMIT = 0.5
-"""Share of the limit. If instructions between messages exceed it, Steno may summarise superseded instructions."""
+"""Share of the limit. If instructions between messages take more, Steno may summarise superseded instructions."""
 BEGINNING = 24
 """Number of leading characters that Steno compares, with `0` in place of each digit. If instructions of one role have
 the same beginning, the newest supersedes the others."""

@@ -137,7 +137,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """Return whether this is a result that the client wrote as user text. It belongs to the previous message."""
+        """Return whether this is a result that the client wrote as user text, for a call in the previous message."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property
@@ -462,8 +462,8 @@ class Transcript:
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
-        All instructions stay. If `end` is inside a turn, the turn's first user message stays, too. If `end` is also no
-        user message, the last user message before it stays. A user message with results stays together with the calls.
+        All instructions stay. If `end` is inside a turn, the turn's first user message stays and, if no user message is
+        at `end`, the last user message before `end`. A user message with results stays together with the calls.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]

@@ -1,7 +1,7 @@
 """Secrets: remove keys, tokens, passwords and private keys from a text before Steno stores it.
 
-For speed, `secrets.toml` has hints for each pattern: short strings at which alone Steno tries the pattern. If only a
-name such as `password` suggests a secret, the value must also look random, because it may be a variable.
+For speed, Steno tries a pattern only at the pattern's hints: short strings in `secrets.toml`. If only a name such as
+`password` suggests a secret, the value must also look random, because it may be a variable.
 """
 
 from __future__ import annotations

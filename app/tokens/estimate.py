@@ -83,7 +83,7 @@ class Costs(Struct, frozen=True):
 
 
 def latest_turn(messages: Sequence[Message]) -> int:
-    """Return the index after the last user message. Some providers drop the reasoning before it."""
+    """Return the index after the last user message. Some providers drop the reasoning before this index."""
     user = (Kind.USER, Kind.CLIENT)  # Providers do not distinguish these.
     indexes = (i for i in reversed(range(len(messages))) if messages[i].kind in user or messages[i].is_result_text)
     return next((i + 1 for i in indexes), 0)
@@ -327,8 +327,8 @@ def _json_text(text: str) -> str:
 MAX_DEPTH = 40
 """Greatest depth of nested schemas. Deeper schemas become `any`."""
 REPEATED_CHARACTERS = 500_000
-"""Maximum characters of all `$ref` and type lists. Without it, definitions that repeat other definitions could grow
-exponentially."""
+"""Maximum characters of all `$ref` and type lists. Without a maximum, definitions that repeat other definitions could
+grow exponentially."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
 

@@ -66,7 +66,7 @@ class Estimator:
             "tokens",
             lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens),
         )
-        """Tokens of units by digest. Steno may keep them longer than the histories."""
+        """Tokens of units by digest. The tokens may stay in memory longer than the histories."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
         self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
         """Counting rules by model, host, picture scale and format."""
