@@ -1,8 +1,8 @@
 """Media: the size of a picture, the length of a recording, and the pages and glyphs of a PDF.
 
-Each format's `format.py` or `messages.py` finds the media parts of its messages, and calls this module. This module
-fetches nothing, renders nothing and decodes no font. It counts the glyphs of a PDF because tokens depend on them. All
-work is bounded, because a file may be hostile. An unreadable value counts as unknown.
+Each format finds the media parts of its messages, and calls this module. This module fetches nothing, renders nothing
+and decodes no font. It counts the glyphs of a PDF because tokens depend on them. All work is bounded, because a file
+may be hostile. An unreadable value counts as unknown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bundled models: windows and list prices of the vendors' own models (`data/models.json`).
 
-The setting `models` overrides the registry. The package genai-prices cannot replace it (2026-11-29): the package priced
+The setting `models` overrides this table. The package genai-prices cannot replace it (2026-11-29): the package priced
 133 of 165 recorded answers right, this table all 165. The package has older prices, no fees for searches and regions,
 no tuned models, and no window for 1,511 of 1,901 known names.
 """

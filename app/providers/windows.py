@@ -1,4 +1,4 @@
-"""Context windows of models: from the settings, or else from /v1/models, a refusal, the bundled registry, or a guess.
+"""Context windows of models: from the settings, or else from /v1/models, a refusal, the bundled table, or a guess.
 
 1. A limit that a refusal names lowers a configured or announced window, and replaces a bundled or guessed window.
 2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. The
@@ -82,7 +82,7 @@ class Windows:
         """Tenants and models whose limits are in the database."""
 
     def start(self) -> None:
-        """Load the registry. In the background, ask the provider for its models, and load the stored limits."""
+        """Load the bundled models. In the background, ask the provider for its models, and load the stored limits."""
         bundled()
         self._tasks.start(self._share(), "windows")
         self.listings.start()

@@ -5,8 +5,8 @@ compacted the history, all objects up to its compaction are one raw message. The
 
 In a rendered view verbatim messages keep their bytes.
 1. Instructions in the history may stand only between a user's and an assistant's message, or last. If their neighbours
-   are gone, Steno moves them to the next such position. Steno never moves expired instructions (`clear_at`): it drops
-   those of earlier turns, and keeps those of the current turn, because its thinking may be signed over them.
+   are gone, Steno moves them to the next such position. Steno never moves expired instructions (`clear_at`). It drops
+   those of earlier turns. It keeps those of the current turn, because thinking in this turn may be signed over them.
 2. A history must begin with a user's message.
 3. Cache breakpoints stay on their blocks. A summary gets the last breakpoint of the messages that it replaces. Carried
    and pinned messages lose their breakpoints, because a one-hour breakpoint may not follow a five-minute one.
