@@ -77,7 +77,7 @@ class WireRequest(Struct, frozen=True):
     source: RawObject
     raw_messages: tuple[bytes, ...]
     """Slices of the body: the instructions, if the format has a separate member for them, then the history.
-    `WireFormat.message` parses each slice. `with_messages` accepts slices."""
+    `WireFormat.message` parses a slice, and `with_messages` writes a body from slices."""
     model: str
     declared: bytes
     """The `declaring_members` as received. Their token count is cached under these bytes."""
@@ -175,7 +175,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """Return a raw message as a member (key and value) if it is from outside of the history; otherwise None."""
+        """Return a raw message from outside of the history as a member (key and value). For others return None."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod

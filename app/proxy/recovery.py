@@ -137,8 +137,8 @@ def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
 
 
 async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, first_frame: bool = False) -> Refusal:
-    """Read the reason of a refusal. `first_frame`: the answer has status 200, and `body` is its body or the first frame
-    of its stream."""
+    """Read the reason of a refusal. `first_frame`: the answer has status 200, and `body` is its body or its stream's
+    first frame."""
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
     if exchange.recovered_from is None and not first_frame:
