@@ -148,7 +148,7 @@ def _headers(_: str, __: Examples) -> str:
 
 def _reasons(_: str, __: Examples) -> str:
     rows = {shown(code): code.meaning for code in Code if code not in BROKEN_RULES}
-    rows |= {"`, `".join(BROKEN_RULES): "each of these rules would have been broken by a payload that was not sent"}
+    rows |= {"`, `".join(BROKEN_RULES): "Steno did not send a payload, because it would have broken this rule"}
     return _table("reason", rows)
 
 

@@ -28,7 +28,7 @@ class Code(StrEnum):
         return code
 
     # No compaction was started.
-    COMPACTION_OFF = auto(), "over the trigger, but the client or the settings forbid it"
+    COMPACTION_OFF = auto(), "a compaction is due, but the client or the settings forbid it"
     FLOOR_EXCEEDS_LIMIT = (
         auto(),
         "the instructions, tools and last user message alone exceed the limit, so no summary can help",
@@ -39,11 +39,11 @@ class Code(StrEnum):
     STOPPING = auto(), "the server is shutting down"
     COMPACTION_INEFFECTIVE = (
         auto(),
-        "the latest compactions of this history freed hardly anything; the next one waits until it has grown",
+        "the latest compactions of this history freed few tokens; the next compaction waits until the history grows",
     )
     COMPACTION_TOO_FREQUENT = (
         auto(),
-        "the history hardly grew between its latest compactions; the next one waits until it has grown",
+        "the history hardly grew between its latest compactions; the next compaction waits until the history grows",
     )
     HISTORY_CHANGES_EVERY_TURN = (
         auto(),
@@ -53,14 +53,14 @@ class Code(StrEnum):
         auto(),
         "a compaction would cost more now than it saves over the next requests, and the prompt fits without it",
     )
-    TOO_MANY_COMPACTIONS = auto(), "the tenant has as many compactions under way as it may have"
+    TOO_MANY_COMPACTIONS = auto(), "the tenant already has the maximum number of running compactions"
     SUMMARY_FAILED_LATELY = (
         auto(),
-        "the same compaction failed a moment ago for the reason before this one; it is tried again later",
+        "the same compaction failed recently, for the reason before this reason; Steno tries it again later",
     )
 
     # A compaction was started, with less effect than needed.
-    LEASE_LOST = auto(), "three times another process took over the compaction"
+    LEASE_LOST = auto(), "another process took over the compaction three times"
     CONVERSATION_DELETED = auto(), "the conversation was deleted while its summary was made; the summary is not stored"
     SUMMARIES_NOT_ENOUGH = (
         auto(),
@@ -68,19 +68,19 @@ class Code(StrEnum):
     )
     SUMMARIES_LEFT_OUT = (
         auto(),
-        "the summaries leave too little room: the history is sent without them and its oldest messages, and shortened",
+        "the summaries leave too little room; Steno sends a shorter history, without summaries and the oldest messages",
     )
-    SUMMARY_TAKES_TOO_LONG = auto(), "the request was sent without the summary, which is stored once it is made"
+    SUMMARY_TAKES_TOO_LONG = auto(), "Steno sent the request without its summary, and stores the summary for later"
 
     SUMMARY_IN_BACKGROUND = (
         auto(),
-        "the request fits well without its summary, which is made in the background",
+        "the request fits well without its summary; Steno makes the summary in the background",
     )
     CLIENT_INSTRUCTIONS_TOO_LONG = (
         auto(),
         (
             "the client's instructions inside messages take more than a tenth of the limit; "
-            "the named ones are summarised or omitted with their messages"
+            "Steno summarises or omits the named instructions with their messages"
         ),
         ": ",
     )
@@ -88,7 +88,7 @@ class Code(StrEnum):
         auto(),
         (
             "instructions among the messages take more than half of the limit; "
-            "of those with the same beginning only the newest is always kept"
+            "of instructions with the same beginning, Steno always keeps only the newest"
         ),
         ": ",
     )
@@ -97,7 +97,7 @@ class Code(StrEnum):
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         auto(),
-        "no allowed summary model worked recently, for the reason before this one; one is tried again soon",
+        "no allowed summary model worked recently, for the reason before this reason; Steno tries a model again soon",
     )
     SUMMARISER_UPSTREAM_UNREACHABLE = auto(), "no connection to the summariser could be made"
     SUMMARISER_UPSTREAM_DISCONNECTED = auto(), "the connection to the summariser broke"
@@ -105,7 +105,7 @@ class Code(StrEnum):
     SUMMARISER_STATUS = auto(), "the summariser answered with this status", "_"
     SUMMARISER_ERROR_FRAME = auto(), "the summariser's answer was an error, although its status was 200"
     SUMMARISER_ANSWER_CUT = auto(), "the summariser's answer was cut off"
-    SUMMARISER_ANSWER_UNREADABLE = auto(), "the summariser answered with no completion"
+    SUMMARISER_ANSWER_UNREADABLE = auto(), "the summariser's answer is no completion"
     SUMMARISER_ANSWER_TOO_LARGE = auto(), "the summariser's answer was too large to read"
 
     # The summariser's answer is no summary.
@@ -115,7 +115,7 @@ class Code(StrEnum):
         "the summariser stopped early; its reason follows the colon: `length`, `content_filter`, ...",
         ":",
     )
-    SUMMARY_EMPTY = auto(), "the summary has no text besides its reasoning"
+    SUMMARY_EMPTY = auto(), "the summariser's answer has reasoning, but no text"
     SUMMARY_REFUSED = (
         auto(),
         "the summariser refused to write, said that there is nothing to summarise, or repeated its instructions",
@@ -152,21 +152,21 @@ class Code(StrEnum):
 
     # The request was not examined.
     UNREADABLE = auto(), "Steno cannot read the body (`bypassed`)"
-    TOO_MANY_VALUES = auto(), "the body holds more than 200,000 values (`bypassed`)"
-    TOO_MANY_MESSAGES = auto(), "the body holds more than 20,000 messages (`bypassed`)"
+    TOO_MANY_VALUES = auto(), "the body has more than 200,000 values (`bypassed`)"
+    TOO_MANY_MESSAGES = auto(), "the body has more than 20,000 messages (`bypassed`)"
     TOO_MANY_MEMBERS = auto(), "the body has more than 2,000 top-level members (`bypassed`)"
     KEY_TOO_LONG = auto(), "a key, with the space around it, has more than 65,536 bytes (`bypassed`)"
     PATH_NOT_COMPACTED = (
         auto(),
-        "a conversation on a path that is not compacted, such as `/v1/messages/count_tokens` (`bypassed`)",
+        "a conversation on a path that Steno does not compact, such as `/v1/messages/count_tokens` (`bypassed`)",
         ": ",
     )
-    SERVER_STATE = auto(), "the provider keeps a part of this history, which Steno cannot see (`bypassed`)"
-    PROMPT_TEMPLATE = auto(), "the provider adds a stored template to this prompt, which Steno cannot see (`bypassed`)"
+    SERVER_STATE = auto(), "the provider keeps a part of this history that Steno cannot see (`bypassed`)"
+    PROMPT_TEMPLATE = auto(), "the provider adds a stored template, which Steno cannot see, to this prompt (`bypassed`)"
     BACKGROUND = auto(), "the provider answers this request in the background (`bypassed`)"
-    NATIVE_COMPACTION = auto(), "the client asks the provider to compact this history, and it fits (`bypassed`)"
-    CLIENT_COMPACTION = auto(), "the client compacts its history with this request, and it fits (`bypassed`)"
-    SUMMARY_CALL = auto(), "a summary call of another Steno (`bypassed`)"
+    NATIVE_COMPACTION = auto(), "the client asks the provider to compact the history, which fits (`bypassed`)"
+    CLIENT_COMPACTION = auto(), "the client compacts its history with this request, which fits (`bypassed`)"
+    SUMMARY_CALL = auto(), "the request is a summary call of another Steno (`bypassed`)"
     INTERNAL_ERROR = auto(), "Steno failed and forwarded the client's own request; the log says why"
 
 

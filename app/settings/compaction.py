@@ -30,16 +30,16 @@ class TriggerSettings(Section):
     """Sizes of the prompt. If it exceeds one of them, a compaction is due."""
 
     token_ratio: Ratio | None = Shares().trigger
-    """Share of the limit. If the estimate of the prompt exceeds it, a compaction is due. Null: the limit itself.
+    """Share of the limit. A compaction is due if the estimated prompt exceeds this share. Null: the limit itself.
 
-    The limit is the window less the request's output cap, but less at most a quarter of the window. Without a cap, the
-    limit is the window less 5 %, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
+    The limit is the window minus the request's output cap (at most a quarter of the window). Without a cap, the
+    limit is the window minus 5 %, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
     before Steno compacts it, because estimates are off by some percent.
     """
     tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
     """Tokens above which a compaction is due, however large the window is; 0: no such cap.
 
-    Target and tail are shares of the limit, or of this number if it is smaller. Null: 160,000; [more for a few
+    Target and tail are shares of the limit, or of this number if this is smaller. Null: 160,000; [more for a few
     models](policies.md#default), and less if the list price rises at a smaller prompt.
     """
 
@@ -91,9 +91,9 @@ class RecallSettings(Section):
     """Maximum share of the limit for quotations of omitted or shortened messages, for one user message; 0: none.
 
     [Recall](what-is-kept.md#recall) chooses passages by their words. Directly after a compaction, the prompt with its
-    quotations has at most 1.1 times the target; later, only the limit counts. For a question, passages may take three
-    times this share, which is also the maximum of all quotations together. Exact values may take three quarters of this
-    share.
+    quotations has at most 1.1 times the target. Later, only the limit counts. For a question, passages may take three
+    times this share. All quotations together may take three times this share, too. Exact values may take three quarters
+    of this share.
     """
 
 
@@ -107,9 +107,9 @@ class CompactionSettings(Section):
     """Name of a bundle of settings. Your other settings override those of the bundle. `off`: Steno compacts nothing.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), and so may an entry in `models`. For such a request, only `background` and `wait_seconds` of
-    this section apply, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds` and `parameters`. With
-    `off` here, no request can choose another preset. Answers still have the headers with the estimate.
+    `x-context-preset`), and so may an entry in `models`. Steno then ignores this section except `background` and
+    `wait_seconds`, and it ignores `summary.max_tokens` and `summary.prompt`. With `off` here, no request can choose
+    another preset, and answers still have the headers with the estimate.
     """
     trigger: TriggerSettings = TriggerSettings()
     tail: TailSettings = TailSettings()
@@ -117,8 +117,8 @@ class CompactionSettings(Section):
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
-    """Seconds that a request waits for a summary. After that, Steno sends the request without it, and still finishes
-    the summary.
+    """Seconds that a request waits for a summary. Then Steno sends the request without the summary, and finishes the
+    summary for later requests.
 
     While a request without `stream` waits, Steno sends nothing: choose less than the idle timeout of proxies on the
     way. If a client announces its timeout (`x-stainless-read-timeout`), its request waits at most 80 % of that timeout,
@@ -163,10 +163,10 @@ class SummarySettings(Section):
     model: str | None = None
     """Model that writes the summaries; null: the conversation's own model.
 
-    Steno calls it with the caller's key, which must have access to this model, unless the upstream has `api_key_env`.
+    Steno calls the model with the caller's key, which must have access to it, unless the upstream has `api_key_env`.
     """
     upstream: str | None = None
-    """Upstream that Steno asks for summaries. Null: the conversation's own; `default`: the upstream under `upstream`.
+    """Upstream that Steno asks for summaries. Null: the conversation's upstream; `default`: the setting `upstream`.
 
     Its provider then gets conversations, too. Set a `summary.model` that this upstream serves, and its `api_key_env`.
     """
@@ -190,8 +190,8 @@ class SummarySettings(Section):
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    If Steno updates an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), it adds a note to them.
-    `librechat` has separate instructions for updates, which yours replace, too. Stored summaries do not change.
+    If Steno updates an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), it adds a note to them. Your
+    instructions also replace `librechat`'s separate instructions for updates. Stored summaries do not change.
     """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
     """Further members of each summary request, such as `temperature`. Steno omits a member that a provider refuses.

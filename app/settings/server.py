@@ -44,14 +44,14 @@ class ServerSettings(Section):
     """Callers that need no credentials: those on this machine (`loopback`), all (`true`) or none (`false`).
 
     These callers share the tenant `anonymous`: each can read the summaries of all. If a proxy on this machine adds no
-    header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` sets it, too.
+    header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is the same setting.
     """
     allowed_hosts: tuple[HostName, ...] = ()
     """Host names that Steno accepts, besides local names and addresses. `.example.com`: all names below it; `*`: all.
 
     List the host name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Always allowed are the name in
     `server.host`, names without a dot, and names that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
-    or `.svc`. With `*`, any web page can read a Steno that needs no key (DNS rebinding).
+    or `.svc`. With `*`, any web page can read the data of callers without a key (DNS rebinding).
     """
     allowed_origins: tuple[Origin, ...] = ()
     """Origins of web pages that may call Steno and read its stored data, such as `https://chat.example.com`; `*`: all.
@@ -100,9 +100,9 @@ class LimitSettings(Section):
     connections: int = Field(1_000, ge=1)
     """Maximum number of open client connections.
 
-    Above it, Steno closes the connection that was idle for longest. If none is idle, the new connection gets 503. Each
-    request also needs a connection to the provider. At the start, Steno therefore raises the limit of open files, or
-    logs a warning if it cannot. Each worker gets an equal share.
+    Above this number, Steno closes the connection that was idle for longest. If none is idle, the new connection gets
+    503. Each request also needs a connection to the provider. At the start, Steno therefore raises the limit of open
+    files, or logs a warning if it cannot. Each worker gets an equal share.
     """
 
     receive_seconds: ClassVar[float] = 60.0

@@ -84,7 +84,7 @@ class UpstreamSettings(Section):
     has not loaded, Steno assumes 4,096 tokens: if you use `OLLAMA_CONTEXT_LENGTH`, set the window under `models`.
     """
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
-    """Wire formats that the upstream accepts: chat_completions, messages, responses, gemini; null: those of its host.
+    """Wire formats that the upstream accepts: chat_completions, messages, responses, gemini; null: its host's formats.
 
     api.openai.com accepts Chat Completions and Responses, api.anthropic.com Messages, generativelanguage.googleapis.com
     Gemini (with a base URL without a version), any other host all formats. If `upstream` is api.openai.com and no
