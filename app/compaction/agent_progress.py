@@ -196,8 +196,8 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _effect_of_text(text: str) -> ToolEffect | None:
-    """Return the effect of the last call in an assistant's text: a fenced shell command, or else tags at the text's
-    end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
+    """Return the effect of the last call that an assistant wrote as text: a fenced shell command. Without one, read the
+    tags at the text's end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
     text, command, opened = text[-LONGEST_COMMAND:], "", None
     for fence in _FENCE.finditer(text):
         if opened is None:

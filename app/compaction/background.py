@@ -74,9 +74,9 @@ class RequestRate(Struct, frozen=True):
         return sum(answered.forwarded for answered in self.latest[1:]) >= LIKELY_TOKENS_PER_HOUR * hours
 
     def growth(self, seconds: float) -> int:
-        """Return the tokens by which the history may grow in `seconds`: the average growth in that time times a margin,
-        plus the largest growth between two requests. A pause longer than `seconds` counts as `seconds`, because the
-        client may be faster after the pause."""
+        """Return the tokens by which the history may grow in `seconds`. This is the average growth in that time, times
+        a margin, plus the largest growth between two requests. A pause longer than `seconds` counts as `seconds`,
+        because the client may be faster after the pause."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)

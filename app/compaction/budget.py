@@ -190,8 +190,8 @@ def budget_for(
     `output`: output cap of the request. `thinking`: its thinking budget, which the cap must exceed. `threshold`:
     trigger that the request sets, in the provider's tokens. It also determines room, target, tail and summaries.
 
-    Steno converts the size of a whole prompt to an estimate by the calibration's ratio and offset, and the size of a
-    part, such as the tail, by the ratio alone.
+    Steno converts the size of a whole prompt to an estimate by the calibration's ratio and offset. It converts the size
+    of a part, such as the tail, by the ratio alone.
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
@@ -290,8 +290,8 @@ def background_budget(budget: Budget, growth: int) -> Budget:
 
     A request over its trigger is sent without a new summary while it fits, and Steno makes the summary after the
     answer. If the conversation grows fast, or summaries take long, the next requests might not fit and would wait. So
-    the background trigger is lower: it fires if the free room is less than the expected growth of the history while
-    the summary is made (`growth`, see `RequestRate.growth`). The cost gate then no longer postpones the compaction.
+    the background trigger is lower: it fires if the free room is less than `growth`, the history's expected growth
+    while Steno makes the summary (see `RequestRate.growth`). The cost gate then no longer postpones the compaction.
 
     Target and tail are lowered by the growth, so that the view has its planned size when a request uses the summary.
     """

@@ -78,8 +78,8 @@ class Draft(Struct, frozen=True):
 
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
-    """Return the parts of a view before the message at `stop`. Replace altered messages by the client's messages, even
-    if the provider has the altered messages in its cache, because a summary of masked messages would be poorer."""
+    """Return the parts of a view before the message at `stop`, with the client's messages in place of altered messages.
+    A summary of masked messages would be poorer, even if the provider has them in its cache."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:

@@ -58,8 +58,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction also made the next chunk. In a view, the next chunk then has the same kind (fold or
-    not) if such a chunk applies."""
+    """True if the same compaction also made the next chunk. A view then continues with a chunk of the same kind (fold
+    or not), if such a chunk applies."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()

@@ -182,8 +182,8 @@ def with_alternating_roles(state: PlanningState, refused: Decision) -> Decision 
 
 
 def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
-    """Return a simpler decision after the provider refused a view for its shape: for a summarised view, a view without
-    summaries and stored masks; otherwise the client's own bytes if they fit into the window.
+    """Return a simpler decision after the provider refused a view for its shape. A view without summaries and stored
+    masks replaces a summarised view. The client's own bytes replace any other view, if they fit into the window.
 
     Return None without a simpler view, or if the history itself is malformed: the client then gets the refusal.
     """
@@ -222,8 +222,8 @@ def _step(name: StepName, view: View, *wrong: Code) -> Step:
 
 
 def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
-    """Yield the name, the view and the reasons of each step, in order: the least view under the trigger; the view with
-    all chunks and masks; shortened forms of that view; shortened forms of the masked history without summaries."""
+    """Yield name, view and reasons of each step. First come the least view under the trigger, and the view with all
+    chunks and masks. Then come shortened forms of that view, and of the masked history without summaries."""
     if (view := state.least_view) is not None:
         yield "least", _shaped(state, view), ()
     widest = _shaped(state, state.widest_view)

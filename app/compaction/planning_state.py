@@ -200,8 +200,8 @@ class _Reached(Struct, frozen=True):
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """Whether the next chunk must be a fold (True) or must not be a fold (False), because the same compaction made the
-    last chunk and the next one. None allows both."""
+    """True if the path must continue with a fold, False if it must continue with another chunk, because the same
+    compaction made both chunks. None without such a demand."""
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:

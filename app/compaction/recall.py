@@ -89,8 +89,8 @@ LEAST_TOKENS = 20
 """Tokens below which the remaining room is not used."""
 
 ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
-"""Minimum share of a message's words, weighted by rarity, that a passage and its neighbours must contain: for a
-question, and for a message without a question mark."""
+"""Minimum share of a message's words, weighted by rarity, that a passage and its neighbours must contain.
+`ASKING_FLOOR` is for a question, `STATING_FLOOR` for a message without a question mark."""
 RECENT_MESSAGES = 6
 """Number of messages before a question whose words do not count, because the question may refer to these messages."""
 LITTLE, LEAST_ASKED = 2.0, 0.1

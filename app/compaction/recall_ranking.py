@@ -49,8 +49,8 @@ NEIGHBOURS = (0.5, 0.25)
 """Factors for the count of a word in passages one and two positions away."""
 RARITY_POWER = 2
 COMMON_SHARE, FEW_PASSAGES = 0.25, 100
-"""A word in more than `COMMON_SHARE` of the passages, and in more than `FEW_PASSAGES` of them, is ignored: it does not
-distinguish passages, and scoring it is slow."""
+"""Words in more than `COMMON_SHARE` of the passages, and in more than `FEW_PASSAGES` passages, are ignored. Such words
+do not distinguish passages, and scoring them is slow."""
 MOST_NEAR = 2_000
 """Approximate maximum number of passages that are scored for one question."""
 

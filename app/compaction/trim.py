@@ -147,7 +147,7 @@ def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Vie
 
 
 def truncations(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Iterator[View]:
-    """Yield ever shorter views. Each result and each call's arguments are cut to 4 x room / messages characters, then
+    """Yield ever shorter views. First cut each result and each call's arguments to 4 x room / messages characters, then
     to half of that, and so on down to 200, because one message may have many calls."""
     messages = max(1, len(conversation.transcript))
     longest = CHARACTERS_PER_TOKEN * (room_of(conversation, view, at_most) // messages)
@@ -375,8 +375,8 @@ def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Return the remaining units, oldest first; the last is not droppable. A result that does not directly follow its
-    call is not in the call's unit, which could become too large: `repair` removes the result if the call is omitted."""
+    """Return the remaining units, oldest first; the last is not droppable. A result joins the unit before it, even if
+    the call is in an earlier unit, to keep units small. If its call is omitted, `repair` removes the result."""
     transcript = conversation.transcript
     units: list[_Unit] = []
     was_bound = False

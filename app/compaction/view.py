@@ -1,10 +1,10 @@
 """View: the messages that Steno sends instead of the history.
 
 Steno never edits the client's history. It builds a new view for each request. In order, a view contains the whole
-instructions, the summary of each chunk with its carried messages, copies of pinned messages, and all later messages,
-byte for byte except for text that a stage removed. The view's chunks and masks depend only on the history and the store
-(see `planning_state`). Each part names its messages. So Steno can verify that a view covers each message exactly once
-(`verify`), and report the view (`coverage_of`).
+instructions, the summary of each chunk with its carried messages, copies of pinned messages, and all later messages.
+These have the client's bytes, except for text that a stage removed. The view's chunks and masks depend only on the
+history and the store (see `planning_state`). Each part names its messages. So Steno can verify that a view covers each
+message exactly once (`verify`), and report the view (`coverage_of`).
 
 Some providers sign the model's thinking together with the prompt before it. If that prompt changes, for example by a
 summary, these providers refuse the thinking. So:

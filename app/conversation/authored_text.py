@@ -289,8 +289,8 @@ def _first_document(read: _Read) -> int:
 def _feedback(read: _Read, result: int) -> Span | None:
     """Return the span of user words that Cline or Roo wrote, in a tag, in place of a result after "[tool] Result:".
 
-    Steno accepts the words only where a real result is impossible: after a denial by the user, and after a tool that
-    asks the user or whose results begin with client words. Elements added by the client may follow.
+    Steno accepts the words only where a real result is impossible: after a denial by the user, after a tool that asks
+    the user, and after a tool whose results begin with client words. Elements added by the client may follow.
     """
     parts = [part for part in read.parts if result < part[1]]
     while parts and _ADDED.fullmatch(read.lines, *parts[-1]):

@@ -47,8 +47,8 @@ EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
 """A line is exact if it predicts this many latest samples to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Steno learns the cost of pictures only from requests in which the tolerance of the text's count (`tolerance_of`) is
-at most this share of the pictures' estimated tokens."""
+"""Steno learns the cost of pictures from a request only if the count of its text is certain enough: its tolerance
+(`tolerance_of`) is at most this share of the pictures' estimated tokens."""
 SCALE_STEP = 0.05
 """Step between picture scales, as a natural logarithm. It is coarse, because Steno caches counts for each scale."""
 
