@@ -23,11 +23,12 @@ from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
-from app.compaction.view import Altered, Pruned, Verbatim, View, changes_with_each_request
+from app.compaction.verify import order_of
+from app.compaction.view import Altered, Pruned, Summary, Verbatim, View, changes_with_each_request
 from app.conversation.reasons import Code, Reason, because
 from app.store import Lease, StoreUnavailable
 from app.tokens.costs import Price, Rates
-from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, turns, words
+from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, sure, turns, words
 from tests.unit.worlds import AWAY, Then, World, asked
 
 AHEAD = methodcaller("make_ahead", 500)
@@ -215,6 +216,10 @@ def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stay
     refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
     assert World({"read_prefix": AWAY}).decide(asked(LONG), methodcaller("step_down", refused, "no")).view is None
     assert World().decide(asked(FAR), methodcaller("step_down", refused, "no")) is refused
+    world = World()
+    world.stored = Stored(pins=(2,))
+    summarised = Decision(View((Summary(chunk(FAR, 0, 4)),), 10), ("summarized",))
+    assert 2 in order_of(sure(world.decide(asked(FAR), methodcaller("step_down", summarised, "no")).view))
 
 
 # Refused sizes
@@ -256,6 +261,7 @@ def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> No
     world = World()
     world.decide(asked(LONG), AHEAD)
     assert [call.job.waits for call in world.calls if call.name == "make"] == [False]
+    assert world.names[-1] == "freed"
 
 
 # Ahead
@@ -275,9 +281,7 @@ def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> No
 )
 def test_ahead_of_its_time_nothing_is_made_that_something_speaks_against(replies: Any, changes: Any, last: str) -> None:
     world = World(replies)
-    world.decide(
-        asked(**({"talk": LONG} | {("talk" if k == "conversation" else k): v for k, v in changes.items()})), AHEAD
-    )
+    world.decide(asked(**({"talk": LONG} | changes)), AHEAD)
     assert world.names[-1] == last
 
 

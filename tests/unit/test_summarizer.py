@@ -158,8 +158,8 @@ def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
     overflow = Failure(TOO_LARGE, overflow=True)
     _, compaction = play(flow(), overflow, notes(), notes())
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 6), (7, 13)]
-    _, compaction = play(flow(), *[overflow] * 4)
-    assert compaction.why == TOO_LARGE
+    effects, compaction = play(flow(conversation(*turns(40, size=40), QUESTION)), *[overflow] * 4)
+    assert (len(requests(effects)), compaction.why) == (4, TOO_LARGE)
 
 
 FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)

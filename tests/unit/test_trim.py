@@ -72,6 +72,8 @@ def test_large_results_are_cut_the_older_the_shorter() -> None:
     assert sizes[1] < sizes[3] < sizes[5]
     notice = len("\n[... 20000 characters in all, shortened ...]\n")
     assert [size - notice for size in sizes.values()] == [480, 1_440, 2_400]  # 0.2, 0.6 and 1.0 of 0.3 x 2,000 x 4
+    talk = conversation(message("user", "w " * 4_000), *result(0, 20_000), message("user", "and?"))
+    assert [list(shortened(each, 2_000)) for each in (talk, talk.giving_way[0])] == [[2], [0, 2]]
 
 
 def test_in_an_emergency_every_result_and_all_arguments_are_truncated_further_and_further() -> None:

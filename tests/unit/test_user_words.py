@@ -86,9 +86,9 @@ def test_sentences(text: str, sentences: list[str]) -> None:
 
 def test_sentences_of_rank_may_take_more_room_than_talk() -> None:
     talk = [f"That makes sense, {words(6, 'indeed')} {n}." for n in range(3)]
-    entries = said("Hi.", *talk, *(f"Never use number {n}." for n in range(6)))
+    entries = said("Hi.", *talk, *(f"Fine. Reply {how}." for how in ("softly", "briefly", "slowly", "soon", "often")))
     narrow, wide = kept(entries, 20), kept(entries, 20, 60)
-    assert len(wide) > len(narrow)
+    assert (len(narrow), len(wide)) == (4, 6)
     assert not {*talk} & {*wide}
 
 

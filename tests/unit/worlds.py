@@ -29,16 +29,7 @@ NO_BREAKPOINTS = SimpleNamespace(breakpoints=SimpleNamespace(may_be_set=lambda _
 
 
 def asked(talk: Conversation, **changes: Any) -> ChatRequest:
-    unused = (
-        "measure",
-        "prompt",
-        "headers",
-        "target",
-        "recognised",
-        "heads",
-        "events",
-        "wait_seconds",
-    )
+    unused = ("measure", "prompt", "headers", "target", "recognised", "heads", "events", "wait_seconds")
     given: dict[str, Any] = {
         **dict.fromkeys(unused),
         "request_id": "req_1",
