@@ -117,7 +117,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
     if not holds_media:
         calibrations.learn(learner, Sample(attempt.tokens, reported))
     elif attempt.decision.view is None and (shown := request.prompt.pictures()):
-        # No message is omitted, and all media are pictures of known size: the tokens besides the text are theirs.
+        # All messages are sent, and all media are pictures of known size: tokens beyond the text's are for pictures.
         plain, scaled = shown
         sample = picture_sample(calibrations.of(key), attempt.tokens - scaled, plain, reported)
         if sample is not None:

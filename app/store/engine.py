@@ -299,7 +299,7 @@ class Database:
 
     async def _take_turn(self, writer: asyncio.Lock, seconds: float) -> None:
         # In SQLite, waiting writers poll at growing intervals, so with many writers some would wait for seconds. With
-        # the lock, writers of this process write in turn.
+        # this lock, writers of this process write in turn.
         task = asyncio.current_task()
         self.queued.add(task)
         try:

@@ -165,7 +165,7 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
         return
     statement = insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing()
     rows = [_row(record) for record in records]
-    given = sorted({name for row in rows for name, value in row.items() if value is not None})  # Half of the columns.
+    given = sorted({name for row in rows for name, value in row.items() if value is not None})  # Half are null.
     await connection.execute(statement, [{name: row[name] for name in given} for row in rows])
 
 
