@@ -34,7 +34,7 @@ async def _exploding(
 
 def main() -> None:
     vars(proxy_request)["parse_request"] = vars(compactions)["parse_request"] = _exploding
-    LimitSettings.receive_seconds = float(os.environ.get("RECEIVE_SECONDS", "0.5"))
+    LimitSettings.receive_seconds = float(os.environ.get("RECEIVE_SECONDS", "1.5"))
     cli.main()
 
 

@@ -54,6 +54,11 @@ while not seen:
 time.sleep(0.3)
 sys.exit(40 + len(seen))
 """
+UNTIL_WARNED = """
+import os, pathlib, time
+while not any("No connection" in file.read_text() for file in pathlib.Path(os.environ["TMPDIR"]).iterdir()):
+    time.sleep(0.02)
+"""
 
 
 def run(folder: Path, command: list[str], /, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -141,7 +146,7 @@ def test_the_exit_status_is_the_command_s(tmp_path: Path, command: list[str], st
 
 
 def test_what_is_wrong_is_in_a_log_that_is_named(tmp_path: Path) -> None:
-    ended = run(tmp_path, [PYTHON, "-c", "import time; time.sleep(1)"], "--upstream", "http://127.0.0.1:1/v1")
+    ended = run(tmp_path, [PYTHON, "-c", UNTIL_WARNED], "--upstream", "http://127.0.0.1:1/v1")
     assert ended.returncode == 0
     assert "no request came through" in ended.stderr
     [log] = (tmp_path / "temporary").iterdir()
