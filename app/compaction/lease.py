@@ -163,7 +163,7 @@ class LeasedCompaction:
         if compaction.outcome is Outcome.AWAITED:
             return compaction  # No call was made, so there is nothing to log or count.
         if compaction.outcome is Outcome.LEASE_LOST and is_revoked:
-            # The summary of a deleted conversation is not made again.
+            # No process makes the summary of a deleted conversation again.
             compaction = Compaction((), Outcome.DELETED)
             self.memory.forget(Erased(*key))
         self.backoff.learn(request.history_key(plan.range.from_digest), compaction)

@@ -276,7 +276,7 @@ class _PresetSource(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         compaction = self.current_state.get("compaction")
-        chosen = compaction.get("preset") if isinstance(compaction, Mapping) else None  # Not validated: maybe a list.
+        chosen = compaction.get("preset") if isinstance(compaction, Mapping) else None  # Not validated: may be a list.
         return dict(next((preset.settings for name, preset in PRESETS.items() if name == chosen), {}))
 
 
