@@ -27,10 +27,10 @@ from app.conversation.reasons import Code, Reason, Reasons, because, hint_for, j
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.formats.raw_json import replaced
 from app.formats.refusals import (
-    classify,
     decoded_body,
     demands_alternation,
     named_pause,
+    read_overflow,
     refused_shape,
     says_no_such_path,
 )
@@ -416,7 +416,7 @@ def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
 def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
     """Return whether a smaller request may succeed. A refusal without a reason counts only if `pressed`: the request
     was nearly as large as the window."""
-    found = classify(status, body, first_frame=status == 200)
+    found = read_overflow(status, body, first_frame=status == 200)
     return found is not None and (pressed or not found.needs_pressure)
 
 

@@ -1,6 +1,6 @@
 """Refusals: classify a provider's error, and recognise numbers that the error quotes from the request.
 
-1. Overflow (`classify`): the prompt is too large. Steno first excludes similar errors (vetoes). Then a structured code
+1. Overflow (`read_overflow`): the prompt is too large. Steno first excludes similar errors. Then a structured code
    decides, or a sentence that names an input, an excess, and a measure of tokens or context.
 2. Shape (`refused_shape`): the order or the form of messages is wrong, maybe because Steno changed the history. Errors
    about signed thinking or sizes do not count.
@@ -10,7 +10,7 @@
 5. Retry (`is_repeatable`, `named_pause`): whether and when a client may send the same request again.
 6. Relay (`provider_error`): the error object at the end of a stream that has begun.
 
-The wordings are in `refusals.toml`. Increase `PATTERNS` with every change of the wordings for overflow.
+The wordings, and the meaning of the numbers in them, are in `refusals.toml`.
 """
 
 from __future__ import annotations
@@ -18,56 +18,42 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
 from app.compaction.budget import MIN_LIMIT, Overflow
 from app.conversation.wordings import read_wordings
-from app.formats.raw_json import as_text, decoded, object_of
+from app.formats.raw_json import as_text, decoded
 from app.tokens.costs import MOST_TOKENS
 
-PATTERNS = 4
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses of refusals of a prompt that is too large. Some servers answer with 500 or more."""
 SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
 """Statuses of refused shapes. llama.cpp answers 500 if a chat template refuses the order. Proxies change statuses."""
 MISSING_PATH_STATUSES = frozenset({404, 405, 501})
-_REASONLESS_STATUSES = frozenset({400, 413})
-_OTHER_REASONS = frozenset({401, 402, 403, 404})
+_OTHER_STATUSES = frozenset({401, 402, 403, 404})
 """Statuses in an error body that exclude an overflow, whatever the HTTP status is."""
-_STATUSES = {
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "api_error": 500,
-    "server_error": 500,
-    "service_unavailable": 503,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""Status for each error code in a stream that began with status 200."""
-CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
-"""Words in answers that ended at a length limit. Steno does not parse an answer without one of them."""
 
 _WORDINGS = read_wordings(__package__, "refusals.toml")
-_MEMBERS = _WORDINGS["body"]
+_MEMBERS, _STATUSES = _WORDINGS["body"], _WORDINGS["statuses"]
 _PATTERNS = {name: re.compile("|".join(words), re.DOTALL) for name, words in _WORDINGS["patterns"].items()}
 _NUMBERS = {name: tuple(map(re.compile, patterns)) for name, patterns in _WORDINGS["numbers"].items()}
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
-_BUCKET = re.compile(r"limit:? ([0-9]{1,9})\b.{0,60}?requested:? ([0-9]{1,9})\b")
-_PER_TIME = re.compile(r"\btp[mhd]\b|tokens? per|per.(?:minute|hour|day)\b")
-_BYTES = re.compile(r"(?<![0-9.])([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(bytes?\b|[km]i?b\b)")
+_SEPARATOR = re.compile(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))")
 _UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
-DEEPEST, _DEEPEST_BODY = 4, 8
-"""Greatest depth that Steno reads: of JSON inside of strings, and of objects in a body."""
+_DECODER = json.JSONDecoder()
+DEEPEST = 8
+"""Greatest depth that Steno reads, of JSON inside of strings, too."""
 LONGEST_TEXT = 20_000
 _LONGEST_CODE, _LONGEST_SHAPE, _LONGEST_PATH = 100, 8_000, 1_000
-"""Most characters that Steno reads: of a code, of a refusal of a shape, of a message about a missing path."""
+"""Most characters that Steno reads: of a code, of a refusal of a shape (bytes), of a message about a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -82,146 +68,107 @@ def decoded_body(body: bytes) -> object:
         return body.decode("utf-8", "replace")
 
 
-def classify(status: int, body: object, *, first_frame: bool = False) -> Overflow | None:
+def read_overflow(status: int, body: object, *, first_frame: bool = False) -> Overflow | None:
     """Return the overflow that an answer reports; None if there is none.
 
     `body` is from `decoded_body`. `first_frame`: the body is the first data frame of a stream with status 200.
     """
-    if first_frame:
-        if not _is_error_frame(body):
-            return None
-        status = HTTPStatus.BAD_REQUEST
-    said = _said(body)
-    if first_frame and said.status is not None:
-        status = said.status
-    if status not in OVERFLOW_STATUSES or said.status in _OTHER_REASONS:
+    error = _read_error(body)
+    if first_frame and _is_error_frame(body):
+        status = error.status or 400
+    if status not in OVERFLOW_STATUSES or error.status in _OTHER_STATUSES:
         return None
-    text = _plain(said.message)
-    bucket = _BUCKET.search(text) if _PER_TIME.search(text) else None  # Tokens per minute, hour or day.
-    if bucket is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
-        limit, requested = (int(bucket[1]), int(bucket[2])) if bucket else (0, 0)
+    message = _plain(". ".join(error.messages)[:LONGEST_TEXT])
+    text = ". ".join((message, *error.codes))
+    if _says("per_time", message) and (bucket := _PATTERNS["bucket"].search(message)):
+        limit, requested = int(bucket[1]), int(bucket[2])
         # A request within the limit succeeds after a wait.
         return Overflow("request_too_large", limit, None, requested) if requested > limit >= MIN_LIMIT else None
-    codes = " ".join(said.codes)
-    is_too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    if status == 429 or _says("other_reasons", text) or not _says("prompt_params", error.param.lower()):
+        return None
+    found = _measured(message, error.numbers)
+    is_over = (found.requested or 0) > (found.limit or MOST_TOKENS)
+    is_excess = is_over or (_says("tokens", text) and _says("excess", text))
     if (
-        (said.param and not _says("prompt_params", said.param.lower()))
-        or _says("veto_codes", codes)
-        or _says("veto_words", text)
-        or (_says("other_measures", text) and not _says("tokens", text))
+        (_says("tokens", message) or not _says("other_measures", message))
+        and (status < 500 or (is_excess and not _says("server_trouble", text)))
+        and (_speaks_of_overflow(text) or (is_over and _says("context_size", message)))
     ):
-        return _payload(text, codes, said.fields) if is_too_large else None
-    found = _measured(text, said.fields)
-    is_over = found.limit is not None and found.requested is not None and found.requested > found.limit
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not _says("overflow_codes", codes):
-        # With these statuses, the error must report too many tokens, and no fault of the server.
-        is_excess = is_over or (_says("tokens", text) and _says("excess", text))
-        if not is_excess or _says("server_trouble", text):
-            return None
-    if not (_speaks_of_overflow(text) or _says("overflow_codes", codes) or (is_over and _says("context_size", text))):
-        if is_too_large and (payload := _payload(text, codes, said.fields)) is not None:
-            return payload
-        no_reason = status in _REASONLESS_STATUSES and not said.fields and _PATTERNS["reasonless"].fullmatch(text)
-        return Overflow("context_window", needs_pressure=True) if no_reason else None
-    return None if found.limit is not None and found.limit < MIN_LIMIT else found
+        return None if found.limit is not None and found.limit < MIN_LIMIT else found
+    if status == 413 and _says("payload", text):
+        sizes = [int(float(number) * _UNITS[unit[0]]) for number, unit in _NUMBERS["bytes"][0].findall(message)]
+        return Overflow("payload", limit_bytes=error.numbers.get("limit") or min(sizes, default=None))
+    is_reasonless = status in (400, 413) and not error.numbers and _PATTERNS["reasonless"].fullmatch(message)
+    return Overflow("context_window", needs_pressure=True) if is_reasonless else None
 
 
 def status_named(body: object) -> int | None:
     """Return the status of an error frame, from its number or its code; None without both."""
-    said = _said(body)
-    return said.status or next((_STATUSES[code] for code in said.codes if code in _STATUSES), None)
+    error = _read_error(body)
+    return error.status or next((int(_STATUSES[code]) for code in error.codes if code in _STATUSES), None)
 
 
 @dataclass(slots=True)
-class _Said:
-    message: str = ""
+class _Error:
+    """Members of an error, from all of its levels."""
+
+    messages: list[str] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
     """Codes and types in lower case, with `_` for spaces and hyphens."""
     param: str = ""
     status: int | None = None
     """HTTP status in the body."""
-    fields: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
 
 
 def is_error(body: object) -> bool:
     """Return whether an unstreamed answer with status 200 is only an error."""
-    return isinstance(body, Mapping) and _is_error_frame(body) and not any(map(body.get, _CONTENTS))
-
-
-_CONTENTS = ("choices", "content", "output", "candidates")
+    return isinstance(body, Mapping) and _is_error_frame(body) and not any(map(body.get, _MEMBERS["contents"]))
 
 
 def _is_error_frame(body: object) -> bool:
-    if not isinstance(body, Mapping):
-        return False
-    return bool(body.get("error") or body.get("error_msg")) or body.get("type") in ("error", "response.failed")
+    """Return whether a mapping has an error, or its type is one."""
+    return isinstance(body, Mapping) and bool(
+        body.get("error") or body.get("error_msg") or body.get("type") in ("error", "response.failed")
+    )
 
 
-def _said(body: object, depth: int = 0) -> _Said:
-    """Parse an error: the innermost message, and the codes and numbers of all levels."""
-    if isinstance(body, str):
-        return _in_string(body[:LONGEST_TEXT], depth)
-    if isinstance(body, list) and body and depth <= _DEEPEST_BODY:
-        return _said(body[0], depth + 1)
-    if not isinstance(body, Mapping) or depth > _DEEPEST_BODY:
-        return _Said()
-    body = {str(key).lower(): value for key, value in body.items()}
-    metadata = object_of(body.get("metadata"))
-    said = _inner(body, metadata, depth)
-    for reason in (as_text(holder.get("reason"))[:LONGEST_TEXT] for holder in (body, metadata)):
-        if " " in reason:  # A sentence; a single word is a code.
-            said.message = f"{said.message.rstrip('.')}. {reason}" if said.message else reason
-        elif reason:
-            said.codes.append(reason[:_LONGEST_CODE].lower())
-    said.param = said.param or as_text(body.get("param"))
-    for key in _MEMBERS["codes"]:
-        value = body.get(key)
-        if isinstance(value, str):
-            said.codes.append(re.sub(r"[\s-]+", "_", value[:_LONGEST_CODE].lower()))
-        if key != "type" and said.status is None and re.fullmatch(r"[45][0-9][0-9]", str(value)):
-            said.status = int(str(value))
-    numbers = {key: value for key, value in body.items() if isinstance(value, int) and not isinstance(value, bool)}
-    said.fields = {**numbers, **said.fields}
-    return said
-
-
-def _inner(body: Mapping[str, Any], metadata: Mapping[str, Any], depth: int) -> _Said:
-    """Parse the first member that has a message. A router quotes its provider's error in `metadata.raw`."""
-    # An `error` that is an object comes before other members; an `error` that is a text does not.
-    keys = sorted(_MEMBERS["messages"], key=lambda key: key != "error" or not isinstance(body.get(key), Mapping))
-    around = (object_of(body.get(key)) for key in _MEMBERS["around"])
-    held = (as_text(metadata.get("raw")), *map(body.get, keys), *around)
-    found = [_said(each, depth + 1) for each in held if each]
-    return next((said for said in found if said.message), found[0] if found else _Said())
-
-
-def _in_string(text: str, depth: int) -> _Said:
-    """Parse JSON inside a string. Without JSON, the string is the message."""
-    starts, end = [at for at in (text.find("{"), text.find("[")) if at >= 0], max(text.rfind("}"), text.rfind("]"))
-    if starts and depth < DEEPEST:
-        try:
-            said = _said(json.loads(text[min(starts) : end + 1]), depth + 1)
-        except (ValueError, RecursionError):
-            said = _Said()
-        if said.message or said.codes:
-            return said
-    return _Said(message=text)
+def _read_error(value: object, error: _Error | None = None, depth: int = 0) -> _Error:
+    """Add the members of a body, or of a part of it, to the error. Of a list, only the first member counts."""
+    error = error or _Error()
+    if isinstance(value, str) and value:
+        text = value[:LONGEST_TEXT]
+        if depth < DEEPEST and (start := text.find("{")) >= 0:
+            with suppress(ValueError, RecursionError):
+                inner, _ = _DECODER.raw_decode(text, start)
+                if len(error.messages) < len(_read_error(inner, error, depth + 1).messages):
+                    return error
+        error.messages.append(text)
+    elif isinstance(value, list) and value and depth < DEEPEST:
+        _read_error(value[0], error, depth + 1)
+    elif isinstance(value, Mapping) and depth <= DEEPEST:
+        members = {str(key).lower(): member for key, member in value.items()}
+        # Objects come first, because the innermost message says most.
+        for member in sorted(map(members.get, _MEMBERS["messages"]), key=lambda each: not isinstance(each, Mapping)):
+            _read_error(member, error, depth + 1)
+        error.param = error.param or as_text(members.get("param"))
+        for name in _MEMBERS["codes"]:
+            code = members.get(name)
+            if isinstance(code, str):
+                error.codes.append(re.sub(r"[\s-]+", "_", code[:_LONGEST_CODE].lower()))
+            else:
+                _read_error(code, error, depth + 1)
+            if name != "type" and error.status is None and re.fullmatch(r"[45][0-9][0-9]", str(code)):
+                error.status = int(str(code))
+        numbers = {name: member for name, member in members.items() if type(member) is int and member > 0}
+        error.numbers = numbers | error.numbers
+    return error
 
 
 def _plain(message: str) -> str:
     """Return a message in lower case, on one line, without URLs and thousands separators."""
-    text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
-    text = re.sub(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))", "", text)
-    return _PATTERNS["prefix"].sub("", " ".join(text.replace("\u2019", "'").split()).strip(" .:!"))
-
-
-def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | None:
-    """Return an overflow if the error says that the body has too many bytes. Its limit is the lowest named size."""
-    is_vetoed = _says("veto_words", text) or _says("veto_codes", codes)
-    if is_vetoed or not (_says("payload", text) or _says("payload", codes)):
-        return None
-    sizes = [int(float(number) * _UNITS[unit[0]]) for number, unit in _BYTES.findall(text)]
-    return Overflow("payload", limit_bytes=fields.get("limit") or min(sizes, default=None))
+    text = _SEPARATOR.sub("", re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower()))
+    return " ".join(text.replace("\u2019", "'").split()).strip(" .:!")
 
 
 def _speaks_of_overflow(text: str) -> bool:
@@ -230,33 +177,27 @@ def _speaks_of_overflow(text: str) -> bool:
     def says_so(sentence: str) -> bool:
         if _says("output", sentence) and not _says("input_beside_output", sentence):
             return False
-        is_input = _says("input", sentence) or (_says("request", sentence) and _says("tokens", sentence))
-        return _says("too_long", sentence) or (is_input and _says("oversize", sentence) and _says("measure", sentence))
+        return _says("too_long", sentence) or all(_says(name, sentence) for name in ("input", "oversize", "measure"))
 
-    return _says("negative_output", text) or any(map(says_so, _SENTENCES.split(text)))
+    return any(map(says_so, _SENTENCES.split(text)))
 
 
-def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
+def _measured(text: str, numbers: Mapping[str, int]) -> Overflow:
     """Return an overflow with the numbers from the error. A number with an unclear meaning is None."""
 
-    def number(name: str, other_than: int | None = None) -> int | None:
+    def number(kind: str, other_than: int | None = None) -> int | None:
         """Return the first number of this kind. Skip `other_than`, which has another meaning."""
-        beside = (fields[field] for field in _MEMBERS.get(name, ()) if 0 < fields.get(field, 0) <= MOST_TOKENS)
-        if (told := next(beside, None)) is not None:
-            return told
-        found = (int(match[1]) for pattern in _NUMBERS[name] for match in pattern.finditer(text))
-        return next((each for each in found if each <= MOST_TOKENS and each != other_than), None)
+        beside = (numbers[name] for name in _MEMBERS.get(kind, ()) if name in numbers)
+        found = (int(match[1]) for pattern in _NUMBERS[kind] for match in pattern.finditer(text))
+        return next((each for each in chain(beside, found) if each <= MOST_TOKENS and each != other_than), None)
 
     limit = number("limits")
     prompt, output, total = number("prompts", limit), number("outputs"), number("totals", limit)
-    if total is None and prompt is None:
+    if prompt is not None:  # A total below the sum is the output.
+        total = max(total or 0, prompt + (output or 0))
+    elif total is None:
         total = number("unsplit", limit)
-    if total is not None and prompt is not None and total < prompt + (output or 0):
-        total = None  # The number is the output, not the total.
-    if total is None and prompt is not None:
-        total = prompt + (output or 0)
-    names_output = _says("output", text) or _says("names_output", text)
-    return Overflow("context_window", limit, prompt, total, names_output=names_output)
+    return Overflow("context_window", limit, prompt, total, names_output=_says("names_output", text))
 
 
 def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str | None:
@@ -266,9 +207,8 @@ def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str
     """
     if status not in SHAPE_STATUSES and not first_frame:
         return None
-    content = decoded_body(body)
-    text = content if isinstance(content, str) else body.decode("utf-8", "replace")
-    words = " ".join(_QUOTES.sub("", text[:_LONGEST_SHAPE].lower()).split())
+    text = body[:_LONGEST_SHAPE].decode("utf-8", "replace").lower()
+    words = " ".join(_QUOTES.sub("", text).split())
     found = _PATTERNS["roles"].search(words) or _PATTERNS["shapes"].search(words)
     return found[0] if found else None
 
@@ -285,11 +225,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
     content = decoded_body(body)
     if isinstance(content, str):
         return "model" not in content.lower()  # A web server's own page.
-    if not isinstance(content, dict):
-        return False
-    error = content.get("error")
-    inner = error if isinstance(error, dict) else content
-    message = as_text(inner.get("message") or inner.get("detail") or error)[:_LONGEST_PATH].strip().lower()
+    message = next(iter(_read_error(content).messages), "")[:_LONGEST_PATH].strip().lower()
     return _PATTERNS["missing_path"].fullmatch(message) is not None
 
 
@@ -306,7 +242,6 @@ LONGEST_COMPARED = 1 << 20
 
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
-_SEPARATOR = re.compile(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))")
 _WORD = re.compile(r"[^\W_]+")
 _BESIDE = r"[\W_]{1,20}"
 
@@ -431,4 +366,4 @@ def _error_in(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {"message": value} if isinstance(value, str) and body[:1] == b'"' else {}
     named = {name: said for name in ("type", "param", "code") if isinstance(said := value.get(name), str)}
-    return {"message": said.message, **named} if (said := _said(value)).message else {}
+    return {"message": messages[0], **named} if (messages := _read_error(value).messages) else {}

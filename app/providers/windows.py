@@ -21,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.budget import MIN_LIMIT, Overflow, Window
-from app.formats.refusals import classify, decoded_body
+from app.formats.refusals import decoded_body, read_overflow
 from app.http.upstream import Headers, Upstream
 from app.providers.bundled_models import bundled, look_up
 from app.providers.model_listings import ModelListings
@@ -295,7 +295,7 @@ def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool
     """
     if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
         return None
-    return classify(status, decoded_body(body), first_frame=first_frame)
+    return read_overflow(status, decoded_body(body), first_frame=first_frame)
 
 
 def _limit_key(model: str, asked: int | None) -> str:

@@ -34,7 +34,6 @@ from app.conversation.reasons import Code, because
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor
 from app.formats.format import WireFormat
 from app.formats.refusals import (
-    CUT_WORDS,
     MISSING_PATH_STATUSES,
     OVERFLOW_STATUSES,
     decoded_body,
@@ -59,6 +58,8 @@ log = structlog.get_logger("steno.observe")
 UNKNOWN_FAULT_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 MESSAGES_CHANGED = ("order", "size", "other")
 """Kinds of refusals after which Steno changes the messages."""
+CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
+"""Words in answers that ended at a length limit. Steno does not parse an answer without one of them."""
 FIRST_PIECE_SECONDS = 1.0
 """Seconds for which Steno holds back a stream that has no content yet, because the stream may be a refusal. After a
 changed payload Steno waits for `longest_silence` instead, until more than `MOST_EMPTY_FRAMES` frames have arrived."""

@@ -33,7 +33,7 @@ from app.formats.answers import ContextMembers
 from app.formats.format import WireFormat
 from app.formats.raw_json import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
 from app.formats.reader import MessageReader
-from app.formats.refusals import classify, decoded_body
+from app.formats.refusals import decoded_body, read_overflow
 from app.formats.registry import FORMATS
 from app.formats.requests import BodyBounds, TooManyMessages
 from app.formats.sse import EVENT_SHAPES, EventShape, FrameSplitter, frames_in
@@ -581,11 +581,11 @@ def test_a_providers_refusal_keeps_its_words_in_a_stream(spoken: WireFormat, sam
 
 def test_a_refusal_for_the_prompts_size_is_recognised(spoken: WireFormat, samples: Samples) -> None:
     status, body = samples.overflow
-    found = classify(status, decoded_body(body))
+    found = read_overflow(status, decoded_body(body))
     assert found is not None
     assert found.limit is not None
     status, body, _ = samples.refusal
-    assert classify(status, decoded_body(body)) is None
+    assert read_overflow(status, decoded_body(body)) is None
     assert spoken.spec.usage_option is None or not spoken.spec.usage_option.search(body)
 
 
@@ -593,7 +593,7 @@ def test_a_refusal_in_a_stream_is_recognised(spoken: WireFormat, samples: Sample
     editor = spoken.editor()
     frames_of(editor, (*samples.stream[:1], *FrameSplitter().feed(samples.overflow_frame)))
     assert (editor.failed, editor.complete) == (True, True)
-    assert classify(200, decoded_body(editor.error), first_frame=True) is not None
+    assert read_overflow(200, decoded_body(editor.error), first_frame=True) is not None
 
 
 # Summaries
@@ -686,4 +686,4 @@ def test_an_error_in_place_of_an_answer_is_known(spoken: WireFormat, samples: Sa
         reader.end()
         assert reader.answer is None
         assert reader.error_is_first is first
-        assert classify(200, reader.error, first_frame=True) is not None
+        assert read_overflow(200, reader.error, first_frame=True) is not None

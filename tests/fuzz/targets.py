@@ -25,7 +25,7 @@ from app.formats.answers import ContextMembers
 from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
-from app.formats.refusals import classify, decoded_body, echoed_in, error_body, is_repeatable, named_pause
+from app.formats.refusals import decoded_body, echoed_in, error_body, is_repeatable, named_pause, read_overflow
 from app.formats.registry import FORMATS
 from app.formats.requests import OWN_MEMBERS, WireRequest
 from app.formats.sse import EventShape, FrameSplitter
@@ -257,7 +257,7 @@ STATUSES = (200, 400, 401, 404, 413, 422, 429, 500, 503)
 def check_refusal(data: bytes, random: Random) -> None:
     body = decoded_body(data)
     for status in STATUSES:
-        found = classify(status, body, first_frame=status == 200)
+        found = read_overflow(status, body, first_frame=status == 200)
         if found is None:
             continue
         _ = found.learn_window

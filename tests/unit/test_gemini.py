@@ -11,7 +11,7 @@ from app.compaction.view import Altered, Conversation, Verbatim, View
 from app.formats.answers import ContextMembers
 from app.formats.gemini import GEMINI
 from app.formats.reader import MessageReader
-from app.formats.refusals import classify, decoded_body
+from app.formats.refusals import decoded_body, read_overflow
 from app.formats.registry import format_at, format_counted, format_posted, keeps_version
 from app.http.upstream import Upstream
 from app.tokens.estimate import Costs
@@ -125,7 +125,7 @@ def test_a_length_and_a_bucket_of_a_minute_say_nothing_of_a_window() -> None:
     editor.whole(b'{"candidates":[{"content":{"role":"model"},"finishReason":"MAX_TOKENS"}]}')
     assert (editor.ended, editor.at_length, editor.window_full) == (True, False, False)
     bucket = b'{"error":{"code":429,"message":"Quota exceeded for metric: x/input_token_count, limit: 1000000"}}'
-    assert classify(429, decoded_body(bucket)) is None
+    assert read_overflow(429, decoded_body(bucket)) is None
 
 
 def test_a_summary_is_asked_for_where_the_conversation_is() -> None:

@@ -18,13 +18,13 @@ from app.formats.refusals import (
     LONGEST_PAUSE,
     MOST_PLACES,
     PIECE,
-    classify,
     demands_alternation,
     echoed_in,
     echoes,
     error_body,
     is_repeatable,
     named_pause,
+    read_overflow,
     refused_shape,
 )
 from app.proxy.retries import RetryBudget
@@ -45,7 +45,7 @@ def numbers(overflow: Overflow | None) -> tuple[int | None, int | None, int | No
 
 
 def test_each_overflow_is_known_in_its_providers_words() -> None:
-    found = [classify(each.status, each.body, first_frame=each.status == 200) for each in OVERFLOWS]
+    found = [read_overflow(each.status, each.body, first_frame=each.status == 200) for each in OVERFLOWS]
     assert [told for told in zip(OVERFLOWS, found, strict=True) if not is_as_told(*told)] == []
 
 
@@ -63,8 +63,8 @@ def is_as_told(refused: Refused, found: Overflow | None) -> bool:
 
 def test_no_refusal_for_another_reason_is_taken_for_an_overflow() -> None:
     for other in NEGATIVES:
-        assert classify(other.status, other.body) is None, other
-        assert classify(200, other.body, first_frame=True) is None, other
+        assert read_overflow(other.status, other.body) is None, other
+        assert read_overflow(200, other.body, first_frame=True) is None, other
 
 
 # Where the text is
@@ -89,17 +89,17 @@ LONG = "prompt is too long: 210000 tokens > 200000 maximum"
     ],
 )
 def test_the_providers_words_are_found_wherever_they_stand(body: object) -> None:
-    assert numbers(classify(400, body)) == (200_000, 210_000, 210_000)
+    assert numbers(read_overflow(400, body)) == (200_000, 210_000, 210_000)
 
 
 def test_an_error_in_the_first_frame_of_a_stream_counts_and_nothing_else_there_does() -> None:
     message = "Your input exceeds the context window of this model."
-    assert classify(200, error(message), first_frame=True) is not None
-    assert classify(200, {"type": "error", "message": message}, first_frame=True) is not None
-    assert classify(200, {"choices": [{"delta": {"content": message}}]}, first_frame=True) is None
-    assert classify(200, [message], first_frame=True) is None
-    assert classify(200, error(message, code=504), first_frame=True) is None
-    assert classify(200, error(message, code="400"), first_frame=True) is not None
+    assert read_overflow(200, error(message), first_frame=True) is not None
+    assert read_overflow(200, {"type": "error", "message": message}, first_frame=True) is not None
+    assert read_overflow(200, {"choices": [{"delta": {"content": message}}]}, first_frame=True) is None
+    assert read_overflow(200, [message], first_frame=True) is None
+    assert read_overflow(200, error(message, code=504), first_frame=True) is None
+    assert read_overflow(200, error(message, code="400"), first_frame=True) is not None
 
 
 # Buckets
@@ -114,7 +114,7 @@ def test_an_error_in_the_first_frame_of_a_stream_counts_and_nothing_else_there_d
     ],
 )
 def test_a_request_larger_than_its_bucket_is_too_large_and_teaches_no_window(status: int, message: str) -> None:
-    found = sure(classify(status, error(message, code="rate_limit_exceeded")))
+    found = sure(read_overflow(status, error(message, code="rate_limit_exceeded")))
     assert (found.kind, found.limit, found.requested) == ("request_too_large", 10_000, 12_000)
     assert not found.learn_window
 
@@ -129,7 +129,7 @@ def test_a_request_larger_than_its_bucket_is_too_large_and_teaches_no_window(sta
     ],
 )
 def test_a_busy_bucket_or_another_429_is_no_overflow(message: str) -> None:
-    assert classify(429, error(message)) is None
+    assert read_overflow(429, error(message)) is None
 
 
 # Limits of bytes
@@ -147,9 +147,9 @@ def test_a_busy_bucket_or_another_429_is_no_overflow(message: str) -> None:
     ],
 )
 def test_a_limit_of_bytes_is_one_with_a_413_alone(body: object, limit: int | None) -> None:
-    found = sure(classify(413, body))
+    found = sure(read_overflow(413, body))
     assert (found.kind, found.limit_bytes, found.learn_window) == ("payload", limit, False)
-    other = classify(400, body)
+    other = read_overflow(400, body)
     assert other is None or other.needs_pressure
 
 
@@ -191,10 +191,10 @@ ODD = {"error": {"message": {"no": "text"}}} | {"n": True}
 
 @pytest.mark.parametrize("body", ["", "Bad Request", None, {}, [], error("Provider returned error"), ODD])
 def test_a_refusal_without_a_reason_is_one_only_under_pressure(body: object) -> None:
-    found = sure(classify(413, body))
+    found = sure(read_overflow(413, body))
     assert found.needs_pressure
     assert not found.learn_window
-    assert classify(422, body) is None
+    assert read_overflow(422, body) is None
 
 
 # Hostile bodies
@@ -204,16 +204,16 @@ def test_what_nests_too_deeply_or_is_no_json_is_read_as_it_is() -> None:
     deep: Any = "prompt is too long"
     for _ in range(30):
         deep = {"error": deep}
-    assert classify(400, deep) == Overflow("context_window", needs_pressure=True)
+    assert read_overflow(400, deep) == Overflow("context_window", needs_pressure=True)
     quoted = "prompt is too long: 9000 tokens > 8192 maximum"
     for _ in range(7):
         quoted = json.dumps({"message": quoted})
-    assert numbers(classify(400, quoted)) is not None
-    assert numbers(classify(400, 'prompt is too long {"a": ' + "[" * 20_000)) == (None, None, None)
-    assert numbers(classify(400, "prompt is too long: 9000 tokens {not json} > 8192 maximum")) is not None
-    assert numbers(classify(400, error('prompt is too long {"a": 1}'))) == (None, None, None)
-    assert numbers(classify(400, error("prompt is too long", n_ctx=10**30))) == (None, None, None)
-    assert numbers(classify(400, error("prompt is too long", code=7, n_ctx=True))) == (None, None, None)
+    assert numbers(read_overflow(400, quoted)) is not None
+    assert numbers(read_overflow(400, 'prompt is too long {"a": ' + "[" * 20_000)) == (None, None, None)
+    assert numbers(read_overflow(400, "prompt is too long: 9000 tokens {not json} > 8192 maximum")) is not None
+    assert numbers(read_overflow(400, error('prompt is too long {"a": 1}'))) == (None, None, None)
+    assert numbers(read_overflow(400, error("prompt is too long", n_ctx=10**30))) == (None, None, None)
+    assert numbers(read_overflow(400, error("prompt is too long", code=7, n_ctx=True))) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -231,20 +231,20 @@ def test_what_nests_too_deeply_or_is_no_json_is_read_as_it_is() -> None:
 def test_a_number_is_written_in_ascii_and_no_larger_than_any_window(
     message: str, found: tuple[int | None, int | None, int | None]
 ) -> None:
-    assert numbers(classify(400, error(message))) == found
+    assert numbers(read_overflow(400, error(message))) == found
 
 
 @pytest.mark.parametrize("number", ["9" * 10, "9" * 5_000, "\u0669\u0660\u0660\u0660\u0660"])
 def test_a_bucket_of_no_plausible_size_is_none(number: str) -> None:
     words = "Request too large on tokens per min (TPM)"
-    assert classify(429, error(f"{words}: Limit 8000, Requested {number}.")) is None
-    assert classify(429, error(f"{words}: Limit {number}, Requested 9000.")) is None
+    assert read_overflow(429, error(f"{words}: Limit 8000, Requested {number}.")) is None
+    assert read_overflow(429, error(f"{words}: Limit {number}, Requested 9000.")) is None
 
 
 @pytest.mark.parametrize("status", [10**4_000, 10**30, "\uff14\uff10\uff10", "5\u0660\u0660", True, [400], None])
 def test_a_code_that_is_no_status_decides_nothing(status: object) -> None:
     frame = {"error": {"message": "prompt is too long", "code": status}}
-    assert classify(200, frame, first_frame=True) == Overflow("context_window")
+    assert read_overflow(200, frame, first_frame=True) == Overflow("context_window")
 
 
 KEYS = st.sampled_from(["error", "message", "code", "detail", "metadata", "raw", "param", "n_ctx", "type"])
@@ -257,7 +257,7 @@ JSON = st.recursive(
 
 @given(JSON, st.sampled_from([400, 413, 422, 429, 200]), st.booleans())
 def test_no_body_breaks_the_classifier(body: object, status: int, first_frame: bool) -> None:
-    found = classify(status, body, first_frame=first_frame)
+    found = read_overflow(status, body, first_frame=first_frame)
     assert found is None or found.limit is None or found.limit >= 1_000
 
 
