@@ -453,7 +453,8 @@ def successions(
 
 
 def changes_every_turn(conversation: Conversation, found: Iterable[Succession], heads: Iterable[bytes]) -> bool:
-    """Return True if any succession is not refuted. `heads`: digests that earlier requests with this history stored."""
+    """Return whether any of `found` is valid evidence. `heads`: digests that earlier requests with this history
+    stored."""
     positions, length = conversation.chain.positions, len(conversation.transcript)
     seen = _lengths(conversation.transcript, [place for head in heads if (place := positions[head]) < length])
     return any(not each.is_refuted(length, seen) for each in found)

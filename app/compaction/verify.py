@@ -164,7 +164,7 @@ GAP = "[Messages of this conversation are left out here.]"
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
     """Return the view without calls whose results are omitted, and without results whose calls are omitted. `orphans`:
-    also remove calls without results, and results without calls, of the client's history, except at its end."""
+    also remove calls without results, and results without calls, that the client sent before the history's end."""
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
     held = {index: part for index, part in standing(view) if index is not None}
@@ -237,8 +237,8 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
-    """Return whether a message with results must be omitted, because none of its calls is in `kept`. If the history has
-    no calls for the message, it must be omitted if it is before `end` and not a user message."""
+    """Return whether a message with results must be omitted: if the history has calls for it, and none of them is in
+    `kept`. Without calls, omit a message before `end` that is no user message."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)

@@ -2,9 +2,9 @@
 
 Steno never edits the client's history. It builds a new view for each request. In order, a view contains the whole
 instructions, the summary of each chunk with its carried messages, copies of pinned messages, and all later messages.
-These have the client's bytes, except for text that a stage removed. The view's chunks and masks depend only on the
-history and the store (see `planning_state`). Each part names its messages. So Steno can verify that a view covers each
-message exactly once (`verify`), and report the view (`coverage_of`).
+Sent messages have the client's bytes, except for text that a stage removed. The view's chunks and masks depend only on
+the history and the store (see `planning_state`). Each part names its messages. So Steno can verify that a view covers
+each message exactly once (`verify`), and report the view (`coverage_of`).
 
 Some providers sign the model's thinking together with the prompt before it. If that prompt changes, for example by a
 summary, these providers refuse the thinking. So:
@@ -80,7 +80,7 @@ class Pruned(Struct, frozen=True):
 
 
 class Pinned(Struct, frozen=True):
-    """Verbatim copy of a unit with a pinned message, whose original is summarised."""
+    """Verbatim copy of a unit with a pinned message. A summary replaces the original unit."""
 
     start: int
     stop: int
@@ -426,8 +426,8 @@ def context_note(carried: CarriedContext) -> list[Note]:
 
 
 def current_turn(conversation: Conversation) -> int:
-    """Return the position of the current turn's first message; -1 without a turn. A message with tool results never
-    begins a turn, because providers count turns so."""
+    """Return the position of the current turn's first message; -1 without a turn. As in the providers' definition, a
+    message with tool results never begins a turn."""
     messages = conversation.transcript.messages
     for index in reversed(range(len(messages))):
         message = messages[index]
@@ -437,8 +437,8 @@ def current_turn(conversation: Conversation) -> int:
 
 
 def without_thinking(conversation: Conversation, view: View | None, start: int, cost: Cost) -> View | None:
-    """Return the view without the signed thinking of messages before `start`; the same view if there is none. `view`:
-    None for the history."""
+    """Return the view without the signed thinking of messages before `start`; the same view if there is none. Without a
+    `view`, use the whole history."""
     changed, messages = view or whole(conversation), conversation.transcript.messages
     sent = (i for part in changed.parts for i in sent_in(part) if i < start and messages[i].signed_thinking)
     left_out = set(sent) - changed.without_thinking
@@ -453,8 +453,8 @@ LATEST_TURNS = 8
 
 
 def turn_digests(conversation: Conversation) -> list[bytes]:
-    """Return the digest of the history through the first message of each of the latest turns, the current one first.
-    Empty if the history has no signed thinking."""
+    """Return, for each of the latest turns, the digest of the history through the turn's first message. The current
+    turn comes first. Empty if the history has no signed thinking."""
     if not conversation.history.holds_signed_thinking:
         return []
     last = current_turn(conversation)

@@ -192,7 +192,7 @@ def is_answer(message: Message) -> bool:
 
 
 def note_tokens(text: str, count: Count) -> int:
-    """Return the tokens of a message that Steno adds. They are the same for all models."""
+    """Return the tokens of a message that Steno adds, which are the same for all models."""
     return 3 + count(own_message(text).role) + count(text)
 
 
