@@ -344,7 +344,7 @@ class ChunkMaker(Struct, frozen=True):
         """Make one cumulative chunk for each span. The summariser extends the previous chunk by the span, so each chunk
         covers the whole history up to the span's end.
 
-        Only the last chunk is stored, because a later view would prefer an earlier chunk with a longer tail.
+        Store only the last chunk. A later view would prefer an earlier chunk, because it leaves a longer tail.
         """
         plan, halvings = self.builder.plan, 0
         prior, spans = plan.base.chunks[-1:], deque(plan.spans)

@@ -453,8 +453,7 @@ def successions(
 
 
 def changes_every_turn(conversation: Conversation, found: Iterable[Succession], heads: Iterable[bytes]) -> bool:
-    """Return whether any of `found` is valid evidence. `heads`: digests that earlier requests with this history
-    stored."""
+    """Return whether any of `found` is valid evidence. `heads`: digests stored by earlier requests of this history."""
     positions, length = conversation.chain.positions, len(conversation.transcript)
     seen = _lengths(conversation.transcript, [place for head in heads if (place := positions[head]) < length])
     return any(not each.is_refuted(length, seen) for each in found)
