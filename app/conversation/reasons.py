@@ -56,7 +56,7 @@ class Code(StrEnum):
     TOO_MANY_COMPACTIONS = auto(), "the tenant already has the maximum number of running compactions"
     SUMMARY_FAILED_LATELY = (
         auto(),
-        "the same compaction failed recently, for the reason before this reason; Steno tries it again later",
+        "the same compaction failed recently, for the preceding reason; Steno tries it again later",
     )
 
     # A compaction was started, with less effect than needed.
@@ -97,7 +97,7 @@ class Code(StrEnum):
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         auto(),
-        "no allowed summary model worked recently, for the reason before this reason; Steno tries a model again soon",
+        "no allowed summary model worked recently, for the preceding reason; Steno tries a model again soon",
     )
     SUMMARISER_UPSTREAM_UNREACHABLE = auto(), "no connection to the summariser could be made"
     SUMMARISER_UPSTREAM_DISCONNECTED = auto(), "the connection to the summariser broke"

@@ -54,7 +54,7 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
 class Tokens(TypedDict):
-    """Estimates, in the provider's tokens; `window` is the model's."""
+    """Estimates in the provider's tokens, and the model's `window`."""
 
     estimated: int
     forwarded: int

@@ -168,7 +168,7 @@ class SummarySettings(Section):
     upstream: str | None = None
     """Upstream that Steno asks for summaries. Null: the conversation's upstream; `default`: the setting `upstream`.
 
-    Its provider then gets conversations, too. Set a `summary.model` that this upstream serves, and its `api_key_env`.
+    This upstream then gets conversations, too. Set a `summary.model` that this upstream serves, and its `api_key_env`.
     """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
     """Other models or upstreams that Steno asks in turn if the first model gives no answer.

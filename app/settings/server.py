@@ -49,7 +49,7 @@ class ServerSettings(Section):
     allowed_hosts: tuple[HostName, ...] = ()
     """Host names that Steno accepts, besides local names and addresses. `.example.com`: all names below it; `*`: all.
 
-    List the host name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Always allowed are the name in
+    List the host name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Steno always accepts the name in
     `server.host`, names without a dot, and names that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
     or `.svc`. With `*`, any web page can read the data of callers without a key (DNS rebinding).
     """
@@ -134,7 +134,7 @@ class InspectorSettings(Section):
     """Steno's own pages."""
 
     enabled: bool = True
-    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`. If this is off, both answer 404."""
+    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`. If this is off, they answer 404."""
     password: SecretStr | None = Field(None, min_length=SHORTEST_PASSWORD)
     """The operator's password, at least 16 characters. It opens the pages of all tenants.
 

@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
     secret: SecretStr | None = None
-    """Secret key of digests (STENO_SECRET or STENO_SECRET_FILE). PostgreSQL needs it; for SQLite, Steno makes it.
+    """Secret key of digests (STENO_SECRET or STENO_SECRET_FILE). PostgreSQL needs one; for SQLite, Steno makes one.
 
     At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. Steno refuses a database that
     was made with [another secret](operations.md#another-secret): back up the secret with the database.

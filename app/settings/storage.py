@@ -46,7 +46,7 @@ class StorageSettings(Section):
     """The database, and how long it keeps data."""
 
     url: SecretStr | None = None
-    """PostgreSQL or SQLite URL, or `memory`; null means `steno.db` in Steno's folder. DATABASE_URL sets it, too.
+    """PostgreSQL or SQLite URL, or `memory`; null: `steno.db` in Steno's folder. DATABASE_URL is the same setting.
 
     Write `postgresql://user:password@host/name` or `sqlite:///path/steno.db`. A path after three slashes is relative to
     the working directory; an absolute path needs four slashes. In a password, write `@ : / ?` as `%40 %3A %2F %3F`. Set
