@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, Request, async_playwright
+from playwright.async_api import Browser, Page, Request, async_playwright, expect
 
 from lab.simulator import Simulator
 from tests.e2e import running
@@ -47,7 +47,7 @@ NAMES = "[data-list] .named code"
 SECRET_WORD = "zirconium"
 """Stands in its summaries alone."""
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 """For what has to appear. Long: machines that run tests are busy."""
 
 OpenPage = Callable[..., Awaitable[Page]]
@@ -98,6 +98,7 @@ async def chromium() -> AsyncIterator[Browser]:
     command = next(filter(None, map(shutil.which, COMMANDS)), None)
     if command is None:
         pytest.skip(f"none of {', '.join(COMMANDS)} is installed")
+    expect.set_options(timeout=WAIT_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=command, args=FLAGS)
         yield browser

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from lab.simulator import Simulator
 from tests.browser.axe import findings
 from tests.browser.conftest import PHONE, TABLES, fits_its_width, opening
 from tests.e2e import running
+from tests.e2e.commands import until
 from tests.e2e.histories import used
 from tests.e2e.running import WINDOW, Steno
 
@@ -130,14 +130,6 @@ def rest(steno: Steno, path: str, name: str = SHOP, key: str | None = None) -> A
     headers = {"authorization": f"Bearer {key}"} if key else {}
     url = f"{steno.url}/context/conversations/{quote(name, safe='')}{path}"
     return httpx2.get(url, headers=headers).raise_for_status().json()
-
-
-def until_stored(steno: Steno, name: str) -> None:
-    """Messages are written after the answer."""
-    deadline = time.monotonic() + 10
-    while not rest(steno, "/messages", name)["data"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 # What it shows
@@ -300,7 +292,8 @@ async def test_a_conversation_is_compacted_on_demand_with_a_key_for_that_once(
 
 async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
     ask(shop.keeping, talk(0), name="nothing to do")
-    until_stored(shop.keeping, "nothing to do")
+    # Messages are written after the answer.
+    await asyncio.to_thread(until, lambda: rest(shop.keeping, "/messages", "nothing to do")["data"])
     page = await open_at(shop.keeping, shop.path("nothing to do"))
     await page.get_by_label("Key for the provider").fill(KEY)
     await page.get_by_role("button", name="Summarise older turns now").click()

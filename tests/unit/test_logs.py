@@ -79,6 +79,7 @@ def test_page_names_the_fields_of_each_event(event: str) -> None:
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """What `serve` writes."""
+    gc.collect()  # What another test left is not told of here.
     written = io.StringIO()
     root = logging.getLogger()
     handlers, level = root.handlers, root.level

@@ -13,7 +13,7 @@ import pytest
 from app.runtime import tasks
 from app.runtime.tasks import WorkerThreads
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Bench:
@@ -66,11 +66,11 @@ async def test_what_is_cancelled_before_it_begins_is_not_done_and_what_has_begun
     bench.gate.set()
     assert await third == "3"
     assert bench.begun == ["1", "3"]
+    await work.stop()  # A thread lets go of what it did a little later than that ends.
     del first, second, third, task
     gc.collect()  # The error of a cancelled caller holds its frame.
     assert not work._of_tenants
     assert not work._running
-    await work.stop()
 
 
 async def test_stopping_waits_for_what_has_begun() -> None:
@@ -88,11 +88,13 @@ async def test_stopping_waits_for_what_has_begun() -> None:
 async def test_what_comes_afterwards_is_done_once_when_there_was_nothing_to_do_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "IDLE_SECONDS", 60.0)
     done: list[int] = []
     work = WorkerThreads(afterwards=lambda: done.append(get_ident()))
     await asyncio.gather(*(work.do("t", lambda: None) for _ in range(5)))
     assert not done
+    monkeypatch.setattr(tasks, "IDLE_SECONDS", 0.0)
+    await work.do("t", lambda: None)
     async with asyncio.timeout(PATIENCE):
         while not done:  # noqa: ASYNC110 - a thread tells it
             await asyncio.sleep(0.001)
