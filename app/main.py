@@ -22,8 +22,8 @@ from app.api.health import health_router
 from app.api.openapi import ERRORS, schema_of
 from app.checks import Finding, check_database, check_settings, check_upstream, install_command
 from app.compaction.background import Background, BackgroundRoom, RequestRates
+from app.compaction.caches import ChunkMemory, RecallIndexCache
 from app.compaction.compactor import Compactor
-from app.compaction.memory import ChunkMemory, RecallIndexCache
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
 from app.formats.reader import MessageReader
@@ -31,7 +31,8 @@ from app.formats.registry import FORMATS, format_at, keeps_version, key_headers,
 from app.http.admission import BytesInFlight, HostPolicy
 from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream
-from app.inspector import conversation, overview, sessions, setup
+from app.inspector import conversations as conversation_pages
+from app.inspector import overview, sessions, setup
 from app.inspector.sessions import Inspector, Sessions
 from app.providers.bundled_models import tariff as list_tariff
 from app.providers.calibrations import Calibrations
@@ -120,7 +121,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
     password = settings.inspector.password
     signing = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
     app.state.inspector = Inspector(services, signing, tuple(wrong), settings.server.port)
-    for subject in (setup, overview, conversation, sessions):
+    for subject in (setup, overview, conversation_pages, sessions):
         app.include_router(subject.router)
 
 

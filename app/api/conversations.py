@@ -17,23 +17,17 @@ from pydantic import BaseModel, Field
 
 from app.api.dependencies import (
     STATUSES,
-    After,
     Body,
     ConversationId,
-    Limit,
-    Listing,
-    NewestFirst,
-    OldestFirst,
     Tenant,
     TheServices,
     decoded,
     known,
-    listing,
     made_of,
     no_conversation,
-    page_of,
     request_body,
 )
+from app.api.paging import After, Limit, Listing, NewestFirst, OldestFirst, listing, page_of
 from app.compaction.chunk_builder import corrected
 from app.compaction.chunks import SummaryChunk
 from app.compaction.handoff import handoff, standing

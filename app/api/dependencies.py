@@ -1,4 +1,4 @@
-"""Shared code of the routes: tenant, body and format of a request, pages of lists, and answers to errors.
+"""Shared code of the routes: tenant, body and format of a request, and answers to errors.
 
 All errors have OpenAI's format, also errors of validation, and of unknown paths and methods.
 """
@@ -6,15 +6,14 @@ All errors have OpenAI's format, also errors of validation, and of unknown paths
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from fastapi import Depends, FastAPI, Path, Query, Request, Response
+from fastapi import Depends, FastAPI, Path, Request, Response
 from fastapi.exceptions import RequestValidationError
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import decode, schema_components
-from msgspec.structs import asdict
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -39,30 +38,12 @@ from app.proxy.exchange import Services
 from app.proxy.request import plain_body
 from app.proxy.request_log import LONGEST_PATH, REQUEST
 from app.proxy.router import LISTENER
-from app.store import Page, Paging, StoredConversation, StoreUnavailable, UnknownCursor
+from app.store import StoredConversation, StoreUnavailable, UnknownCursor
 from app.store.conversations import find_conversation
 
-T = TypeVar("T")
-K = TypeVar("K", str, int)
-R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
 S = TypeVar("S", bound=Struct)
 
-Limit = Annotated[int, Query(ge=1, le=100, description="Most entries of the page.")]
-Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
-After = Annotated[str | None, Query(description="The `last_id` of the page before.")]
-
-
-def _in_order(usual: Literal["asc", "desc"]) -> Any:
-    async def paging(limit: Limit = 20, after: After = None, order: Order = usual) -> Paging:
-        return Paging(limit, after, order)
-
-    return Depends(paging)
-
-
-OldestFirst = Annotated[Paging, _in_order("asc")]
-"""Requested page of a list, by default with the oldest entries first."""
-NewestFirst = Annotated[Paging, _in_order("desc")]
 
 _THEIRS = re.compile(
     r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(chat/+completions|messages|responses|models|embeddings)(/.*)?"
@@ -102,16 +83,6 @@ def base_of(request: Request) -> str:
     """Return scheme, host and port at which the client reached Steno."""
     host = value_of(request.scope["headers"], b"host") or ""
     return f"{'https' if is_https(request) else 'http'}://{host}"
-
-
-class Listing(BaseModel, Generic[T]):
-    """A page of a list; `last_id` as `after` gives the next one."""
-
-    object: Literal["list"] = "list"
-    data: list[T]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 def _services(request: Request) -> Services:
@@ -201,22 +172,6 @@ async def known(services: Services, tenant: str, conversation_id: str) -> Stored
 
 def no_conversation(conversation_id: str) -> ConversationNotFound:
     return ConversationNotFound(f"There is no conversation {conversation_id!r}.")
-
-
-def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
-    """Return the answer with a page of a list. `shown`: converts an entry for the answer."""
-    return Listing(**asdict(page) | {"data": [shown(entry) for entry in page.data]})
-
-
-def page_of(entries: Mapping[K, T], paging: Paging, after: K | None, name: Callable[[K], str] = str) -> Page[T]:
-    """Sort the entries by key, and return the page after the key `after`. `name`: converts a key to an entry's id."""
-    rising = paging.order == "asc"
-    keys: list[Any] = sorted(entries, reverse=not rising)
-    if after is not None:
-        keys = [key for key in keys if (key > after if rising else key < after)]
-    ids = [name(key) for key in keys[: paging.limit]]
-    data = [entries[key] for key in keys[: paging.limit]]
-    return Page(data, ids[0] if ids else None, ids[-1] if ids else None, len(keys) > paging.limit)
 
 
 def made_of(out: type[M], source: object, /, **others: Any) -> M:

@@ -9,7 +9,8 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import Listing, NewestFirst, OldestFirst, Tenant, TheServices, listing, made_of, page_of
+from app.api.dependencies import Tenant, TheServices, made_of
+from app.api.paging import Listing, NewestFirst, OldestFirst, listing, page_of
 from app.providers.providers import Provider
 from app.proxy.exchange import Services
 from app.store import StoredCalibration, StoreUnavailable

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
-from app.api.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing, made_of
+from app.api.dependencies import ConversationId, Tenant, TheServices, known, made_of
+from app.api.paging import Listing, NewestFirst, listing
 from app.errors import InvalidRequest
 from app.store import StoredUsage, UsageSum, UsageSums
 from app.store.usage import read_records, read_report

@@ -1,9 +1,11 @@
-"""Chunk builder: drafts a summary chunk and its summary call, and makes the chunk from the answer."""
+"""Chunk builder: drafts a summary chunk and its summary call, checks the answer, and makes the chunk from it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import chain
 from math import ceil
 from sys import maxsize
 
@@ -12,16 +14,7 @@ from msgspec.structs import replace
 
 from app.compaction import prompts
 from app.compaction.budget import Budget
-from app.compaction.chunks import (
-    MINIMUM_TOKENS,
-    Ending,
-    Failure,
-    SummaryAnswer,
-    SummaryChunk,
-    UserWords,
-    objection,
-    visible_text,
-)
+from app.compaction.chunks import Failure, SummaryChunk, UserWords
 from app.compaction.exact_values import kept_share
 from app.compaction.plan import (
     AIMED_SHARE,
@@ -42,9 +35,11 @@ from app.compaction.records import extract_records, fit_records, merge_ranked, m
 from app.compaction.user_words import fitting_words, held_tokens, own_entries, quote_user_words
 from app.compaction.verify import repair
 from app.compaction.view import Altered, Conversation, Note, Part, Verbatim, View
-from app.conversation.quoting import fence_of, marked, one_line
-from app.conversation.reasons import Code, Reasons
+from app.conversation.quoting import fence_of, marked, one_line, word
+from app.conversation.reasons import Code, Reason, Reasons
 from app.conversation.secrets import REMOVED, without_secrets
+from app.conversation.wordings import read_wordings
+from app.formats.spec import Ending, SummaryAnswer
 from app.tokens.estimate import Count, note_tokens
 
 WORDS_SHARE = 0.5
@@ -54,6 +49,63 @@ LEAST_PART = 100
 
 EDITED = "edited"
 """`prompt_version` of a chunk that a person edited."""
+
+MINIMUM_TOKENS = 20
+REPLACED_SHARE = 0.70
+"""Maximum size of a summary as a share of the replaced tokens. A larger summary saves too little."""
+MISCOUNT = 1.25
+"""Factor by which Steno's count of an answer may exceed the output cap of the call, because tokenizers differ."""
+LONGEST_REFUSAL = 100
+"""Maximum tokens of a refusal. A longer text that begins like a refusal probably quotes the conversation."""
+ECHOED = 80
+"""An answer that begins with this many characters of its instructions repeats the instructions."""
+_THOUGHT = "think|thinking|reasoning"
+REASONING = re.compile(
+    rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Reasoning before an answer. The opening tag may be missing. The closing tag may be missing if the answer was cut."""
+REFUSAL = re.compile(
+    rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'declined.toml')['refusals'].values()))})",
+    re.IGNORECASE,
+)
+CALL = re.compile(r"<\|?(?:tool_calls?|function_calls?|function=|invoke)\b|\[TOOL_CALLS\]", re.IGNORECASE)
+"""Start of a tool call that the provider did not parse."""
+ERROR = re.compile(
+    r'<(?:!doctype html|html)\b|\{\s*"(?:error"\s*:\s*[{"]|(?:type|object)"\s*:\s*"error")', re.IGNORECASE
+)
+"""Start of an error that a proxy or a provider returned as an answer."""
+
+
+def visible_text(text: str) -> str:
+    """Return an answer without the reasoning at its start."""
+    found = REASONING.match(text)
+    return text[found.end() if found else 0 :].strip()
+
+
+def objection(
+    answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, asked: str, at_least: int = MINIMUM_TOKENS
+) -> Reason | None:
+    """Return the reason why an answer must not become a chunk, or None.
+
+    `tokens`: size of the visible text; `at_most`: output cap of the call; `replaces`: size of the replaced text, all in
+    tokens of the estimate. `asked`: instructions of the call.
+    """
+    text = visible_text(answer.text)
+    refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
+    # Short instructions may also occur in a good summary.
+    echoed = len(asked) >= ECHOED and asked[:ECHOED] in text[: 2 * ECHOED]
+    checks = (
+        (answer.ending is Ending.CALLED or CALL.match(text) is not None, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
+        (answer.ending is not Ending.FINISHED, Reason(Code.SUMMARY_NOT_FINISHED, word(answer.word))),
+        (not text, Reason(Code.SUMMARY_EMPTY)),
+        (ERROR.match(text) is not None, Reason(Code.SUMMARISER_ERROR_FRAME)),
+        (refused or echoed, Reason(Code.SUMMARY_REFUSED)),
+        (tokens < at_least, Reason(Code.SUMMARY_TOO_SHORT)),
+        (tokens > MISCOUNT * at_most, Reason(Code.SUMMARY_TOO_LONG)),
+        (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
+    )
+    return next((reason for failed, reason in checks if failed), None)
 
 
 class Draft(Struct, frozen=True):

@@ -1,19 +1,14 @@
-"""Summary chunks, which replace messages in a payload; check of summariser answers; outcomes of a compaction."""
+"""Summary chunks, which replace messages in a payload; answers of summarisers; outcomes of a compaction."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, auto
-from itertools import chain
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from app.conversation.quoting import word
-from app.conversation.reasons import Code, Reason, Reasons, because
-from app.conversation.wordings import read_wordings
-from app.tokens.costs import UNBILLED, Bill, Tokens
+from app.conversation.reasons import Code, Reasons, because
 
 
 class UserWords(Struct, frozen=True):
@@ -95,90 +90,6 @@ class ChunkRange(Struct, frozen=True):
     series: str
     from_digest: bytes
     through_digest: bytes
-
-
-MINIMUM_TOKENS = 20
-REPLACED_SHARE = 0.70
-"""Maximum size of a summary as a share of the replaced tokens. A larger summary saves too little."""
-MISCOUNT = 1.25
-"""Factor by which Steno's count of an answer may exceed the output cap of the call, because tokenizers differ."""
-LONGEST_REFUSAL = 100
-"""Maximum tokens of a refusal. A longer text that begins like a refusal probably quotes the conversation."""
-ECHOED = 80
-"""An answer that begins with this many characters of its instructions repeats the instructions."""
-_THOUGHT = "think|thinking|reasoning"
-REASONING = re.compile(
-    rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
-    re.DOTALL | re.IGNORECASE,
-)
-"""Reasoning before an answer. The opening tag may be missing. The closing tag may be missing if the answer was cut."""
-REFUSAL = re.compile(
-    rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'declined.toml')['refusals'].values()))})",
-    re.IGNORECASE,
-)
-CALL = re.compile(r"<\|?(?:tool_calls?|function_calls?|function=|invoke)\b|\[TOOL_CALLS\]", re.IGNORECASE)
-"""Start of a tool call that the provider did not parse."""
-ERROR = re.compile(
-    r'<(?:!doctype html|html)\b|\{\s*"(?:error"\s*:\s*[{"]|(?:type|object)"\s*:\s*"error")', re.IGNORECASE
-)
-"""Start of an error that a proxy or a provider returned as an answer."""
-
-
-class Ending(Enum):
-    FINISHED = auto()
-    """The model ended the answer by itself."""
-    CUT_OFF = auto()
-    """A length limit ended the answer."""
-    REFUSED = auto()
-    CALLED = auto()
-    """The model called a tool, with or without text."""
-    OTHER = auto()
-
-
-class SummaryAnswer(Struct, frozen=True):
-    text: str
-    ending: Ending = Ending.FINISHED
-    word: str = ""
-    """Stop reason; empty if the model finished the answer."""
-    usage: Tokens = field(default_factory=Tokens)
-    bill: Bill = UNBILLED
-    model: str = ""
-    """Model that answered, which may be a fallback model."""
-    upstream: str = ""
-    """Name of the upstream that answered, as in the settings."""
-    format: str = ""
-    """Name of the answer's wire format."""
-
-
-def visible_text(text: str) -> str:
-    """Return an answer without the reasoning at its start."""
-    found = REASONING.match(text)
-    return text[found.end() if found else 0 :].strip()
-
-
-def objection(
-    answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, asked: str, at_least: int = MINIMUM_TOKENS
-) -> Reason | None:
-    """Return the reason why an answer must not become a chunk, or None.
-
-    `tokens`: size of the visible text; `at_most`: output cap of the call; `replaces`: size of the replaced text, all in
-    tokens of the estimate. `asked`: instructions of the call.
-    """
-    text = visible_text(answer.text)
-    refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
-    # Short instructions may also occur in a good summary.
-    echoed = len(asked) >= ECHOED and asked[:ECHOED] in text[: 2 * ECHOED]
-    checks = (
-        (answer.ending is Ending.CALLED or CALL.match(text) is not None, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
-        (answer.ending is not Ending.FINISHED, Reason(Code.SUMMARY_NOT_FINISHED, word(answer.word))),
-        (not text, Reason(Code.SUMMARY_EMPTY)),
-        (ERROR.match(text) is not None, Reason(Code.SUMMARISER_ERROR_FRAME)),
-        (refused or echoed, Reason(Code.SUMMARY_REFUSED)),
-        (tokens < at_least, Reason(Code.SUMMARY_TOO_SHORT)),
-        (tokens > MISCOUNT * at_most, Reason(Code.SUMMARY_TOO_LONG)),
-        (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
-    )
-    return next((reason for failed, reason in checks if failed), None)
 
 
 class Outcome(Enum):

@@ -21,14 +21,16 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.compaction.breakers import HistoryBreaker
 from app.compaction.budget import WORDS_SHARE, most_without_summary
+from app.compaction.caches import RecallIndexCache
 from app.compaction.chunk_builder import ChunkBuilder
-from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryAnswer, SummaryChunk
+from app.compaction.chunks import Compaction, FirstChunk, Outcome, SummaryChunk
+from app.compaction.cost_gate import Prices, mask_costs_too_much, plan_costs_too_much
 from app.compaction.decision import Decision, earlier_steps, settle, simpler_decision, with_alternating_roles
 from app.compaction.lease import CompactionJob, LeasedCompaction, make_chunks
 from app.compaction.mask import MaskBoundary
-from app.compaction.memory import HistoryBreaker, RecallIndexCache
-from app.compaction.plan import Plan, Prices, SummaryOptions, mask_costs_too_much, plan_compaction, plan_costs_too_much
+from app.compaction.plan import Plan, SummaryOptions, plan_compaction
 from app.compaction.planning_state import PlanningState, changes_every_turn, due_mask, initial_state, successions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
@@ -36,6 +38,7 @@ from app.compaction.user_words import OmittedWords
 from app.compaction.view import current_turn, without_thinking
 from app.conversation.identity import possible_heads
 from app.conversation.reasons import Code, Reason, Reasons, because
+from app.formats.spec import SummaryAnswer
 from app.runtime.caches import Erased
 from app.runtime.tasks import WorkerThreads
 from app.store import StoreUnavailable

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget, WindowSource
 from app.compaction.chunks import Compaction, SummaryChunk
 from app.compaction.planning_state import PlanningState
-from app.compaction.trim import fade, fit, prune, prune_session, truncations, with_words
+from app.compaction.trim import fade, fit, prune, prune_session, truncations
+from app.compaction.user_words import with_words
 from app.compaction.verify import order_of, problems, repair, separated
 from app.compaction.view import Conversation, Pruned, Summary, View, carried_context, whole, with_carried_context
-from app.conversation.lazy import lazy
-from app.conversation.messages import own_message
+from app.conversation.messages import lazy, own_message
 from app.conversation.reasons import Code, Reason, Reasons, because, joined
 
 MOST_STEPS = 40

@@ -31,14 +31,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.background import RequestRates
+from app.compaction.breakers import CompactionBackoff
+from app.compaction.caches import ChunkMemory
 from app.compaction.chunk_builder import ChunkBuilder, Draft
-from app.compaction.chunks import Compaction, Failure, Outcome, SummaryAnswer, SummaryChunk
-from app.compaction.memory import ChunkMemory, CompactionBackoff
+from app.compaction.chunks import Compaction, Failure, Outcome, SummaryChunk
 from app.compaction.plan import FOLD_MINIMUM, Plan, Span, fold_weight, folds_in, halves, released_tokens
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
 from app.compaction.summariser_client import PAUSED, Summariser, SummaryRouting
 from app.conversation.reasons import Code, Reasons, because, hint_for, joined
+from app.formats.spec import SummaryAnswer
 from app.providers.ledger import Ledger
 from app.runtime.caches import Erased
 from app.runtime.tasks import OwnedTasks, WorkerThreads
@@ -155,7 +157,8 @@ class LeasedCompaction:
         except* StoreUnavailable:
             compaction = Compaction((), Outcome.STORE_AWAY)
         finally:
-            calls.reject_unrecorded()
+            for answer, _, _ in [*calls.unrecorded.values()]:
+                calls.reject(answer)
             try:
                 is_revoked = await self.store.release_lease(lease)
             except StoreUnavailable:
@@ -243,11 +246,6 @@ class _LeasedCalls:
 
     def reject(self, answer: SummaryAnswer) -> None:
         self._record(answer, None)
-
-    def reject_unrecorded(self) -> None:
-        """Record the remaining answers as rejected, for example after a lost lease."""
-        for answer, _, _ in [*self.unrecorded.values()]:
-            self.reject(answer)
 
     async def compute(self, step: Callable[[], T]) -> T:
         return await self.request.beside(self.leased.work.do, step)

@@ -26,8 +26,7 @@ from msgspec.structs import replace
 from app.compaction.budget import Budget
 from app.compaction.result_excerpts import SHAPES_VERSION, shaped, shorten
 from app.compaction.view import Altered, Conversation, View, standing, with_changes
-from app.conversation.lazy import lazy
-from app.conversation.messages import Kind, Media, Message, Transcript, tool_name
+from app.conversation.messages import Kind, Media, Message, Transcript, lazy, tool_name
 from app.conversation.quoting import word
 from app.tokens.estimate import Cost
 

@@ -11,12 +11,11 @@ from msgspec import Struct
 
 from app.compaction.budget import WIDE_WORDS_SHARE, Budget
 from app.compaction.chunks import ChunkRange, SummaryChunk
-from app.compaction.mask import MaskBoundary, Masking
-from app.compaction.planning_state import CUMULATIVE, Path, PlanningState, Strategy, unmasked_tokens, usable
+from app.compaction.planning_state import CUMULATIVE, Path, Strategy, unmasked_tokens, usable
 from app.compaction.user_words import held_tokens
 from app.compaction.view import Conversation
-from app.conversation.messages import Kind, Transcript
-from app.tokens.costs import Change, Price, Rates, is_worth
+from app.conversation.messages import Transcript
+from app.tokens.costs import Price, Rates
 from app.tokens.estimate import is_answer
 
 QUOTE_TOKENS = 6
@@ -440,29 +439,6 @@ def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
     return unmasked_tokens(conversation, base) - conversation.transcript.tokens(span.stop)
 
 
-def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) -> Change:
-    """Return the effect of a compaction on the prompt, in the provider's tokens. Instructions and existing summaries
-    stay cached."""
-    conversation, budget = state.conversation, state.budget
-    kept = Path() if options.cumulative else plan.base
-    cut = conversation.chain.positions[plan.range.through_digest]
-    after = sum(expected_view(conversation, kept, cut, len(plan.spans), budget, options))
-    unchanged = conversation.instruction_tokens + kept.tokens
-    return _change(state, state.widest_view.tokens - after, max(0, after - unchanged))
-
-
-def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundary) -> Change:
-    """Return the effect of a mask on the prompt, in the provider's tokens. The provider reads everything from the first
-    newly masked result on uncached."""
-    transcript = state.conversation.transcript
-    covered = state.widest_path.covered
-    held = max(masking.usable(covered), default=covered)
-    before = {index for index, _ in masking.masks.between(covered, held)}
-    first = next(index for index, _ in masking.masks.between(covered, boundary.position) if index not in before)
-    freed = masking.masks.saved(covered, boundary.position) - masking.masks.saved(covered, held)
-    return _change(state, freed, transcript.tokens(first) - masking.masks.saved(first, boundary.position))
-
-
 def calls_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions, price: Price, shown: Rates | None
 ) -> float:
@@ -479,40 +455,3 @@ def calls_of_plan(
         aimed = AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop)
         written += min(budget.summary, int(aimed)) * price.completion
     return (read + written) * options.ratio
-
-
-class Prices(Struct, frozen=True):
-    rates: Rates | None = None
-    """Rates of the request's own model; None if unknown."""
-    summariser: Price | None = None
-    reads_warm: bool = False
-    """True if the summariser is the conversation's own model, whose provider has the conversation in its cache."""
-
-
-def plan_costs_too_much(state: PlanningState, plan: Plan, options: SummaryOptions, prices: Prices) -> bool:
-    """Return whether a compaction is too expensive now; False for a compaction that only folds, which costs little."""
-    rates, price = prices.rates, prices.summariser
-    if rates is None or price is None or not plan.spans or not _is_gated(state):
-        return False
-    calls = calls_of_plan(state.conversation, plan, state.budget, options, price, rates if prices.reads_warm else None)
-    return not is_worth(change_of_plan(state, plan, options), rates, calls)
-
-
-def mask_costs_too_much(state: PlanningState, boundary: MaskBoundary, rates: Rates | None) -> bool:
-    masking = state.masking
-    if masking is None or rates is None or not _is_gated(state):
-        return False
-    return not is_worth(change_of_mask(state, masking, boundary), rates)
-
-
-def _is_gated(state: PlanningState) -> bool:
-    return state.policy.cost_gate and state.widest_view.tokens <= state.budget.cost_gate_limit
-
-
-def _change(state: PlanningState, freed: int, rewritten: int) -> Change:
-    """Return the effect of a change, in the provider's tokens. The estimated growth per request is the history's tokens
-    divided by the number of its assistant messages."""
-    conversation, ratio = state.conversation, state.budget.line.ratio
-    answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
-    growth = conversation.transcript.tokens(0) / max(1, answered)
-    return Change(round(freed * ratio), round(rewritten * ratio), growth * ratio)

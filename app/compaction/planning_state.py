@@ -32,8 +32,7 @@ from app.compaction.trim import FADE_AT, SessionPruning, fit, is_quiet
 from app.compaction.user_words import OmittedWords
 from app.compaction.view import Carried, Conversation, Note, Part, Pinned, Summary, Verbatim, View, context_note
 from app.conversation.client_context import ClientContext
-from app.conversation.lazy import lazy
-from app.conversation.messages import Kind, Transcript
+from app.conversation.messages import Kind, Transcript, lazy
 from app.tokens.estimate import Cost
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]

@@ -14,11 +14,11 @@ from app.compaction.planning_state import Policy
 from app.compaction.recall import quotation_for_last
 from app.compaction.view import Conversation, Note, View, current_turn, lacks_current_thinking
 from app.conversation.identity import Heads, Recognition
-from app.conversation.lazy import lazy
+from app.conversation.messages import lazy
 from app.conversation.reasons import Code, because
+from app.formats.compaction_events import EventShape
 from app.formats.format import WireFormat
 from app.formats.requests import WireRequest
-from app.formats.sse import EventShape
 from app.http.headers import Headers
 from app.providers.providers import Provider
 from app.runtime.caches import HistoryKey

@@ -7,7 +7,7 @@ Use `SummaryRouting` only in the event loop, because it reads windows and calibr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import PRESSURE, limit_of
-from app.compaction.chunks import Failure, SummaryAnswer
+from app.compaction.budget import limit_of
+from app.compaction.chunks import Failure
+from app.compaction.overflow import PRESSURE
 from app.compaction.plan import SummaryOptions
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import ChatRequest
@@ -34,6 +35,7 @@ from app.formats.refusals import (
     refused_shape,
     says_no_such_path,
 )
+from app.formats.spec import SummaryAnswer
 from app.formats.summaries import Manners, SummaryDialect, SummaryReader
 from app.http.connection import UpstreamExchange
 from app.http.credentials import keys_alone
@@ -46,6 +48,7 @@ from app.tokens.estimator import Estimator
 
 if TYPE_CHECKING:
     from app.telemetry.traces import Tracer
+from app.compaction.breakers import ModelBreaker
 
 log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
@@ -131,64 +134,6 @@ class _Call:
         declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
         # Only the conversation's own provider gets the routing members. Other providers may refuse them.
         return replaced(dialect.continuing(prefix.messages, declared, request.closing, model, options))
-
-
-FAILURES = 3
-OPEN_SECONDS = 30.0
-
-
-class _Failing(Struct, frozen=True):
-    """Consecutive failures of a model for one tenant."""
-
-    failures: int = 0
-    until: float = 0.0
-    """End of the pause by the clock; ignored before `FAILURES` failures."""
-    why: Reasons = ()
-
-
-class ModelBreaker:
-    """Circuit breaker for models: after three consecutive failures a tenant does not call the model for 30 seconds.
-    Then one call probes the model."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
-        # The failures of every tenant count. An invalid key causes no failures, because a refusal is not a failure.
-        self._paused: TenantFacts[Hashable, Reasons] = TenantFacts(OPEN_SECONDS, clock, agrees=lambda *_: True)
-
-    def admits(self, model: Hashable, tenant: str) -> bool:
-        """Return whether the model may be called now. The first call after a pause is a probe. Until the probe ends, no
-        other call is admitted."""
-        failing = self._failing.get((model, tenant)) or _Failing()
-        if failing.failures < FAILURES:
-            return not self._paused.confirmed(model)
-        if self._clock() < failing.until:
-            return False
-        self._failing.keep((model, tenant), replace(failing, until=self._clock() + OPEN_SECONDS))
-        return True
-
-    @property
-    def open(self) -> int:
-        now = self._clock()
-        return len(
-            {model for (model, _), each in self._failing.items() if each.failures >= FAILURES and now < each.until}
-        )
-
-    def why(self, model: Hashable, tenant: str) -> Reasons | None:
-        """Return the reasons of the latest failure; None if the model has answered since."""
-        failing = self._failing.get((model, tenant))
-        return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
-
-    def failed(self, model: Hashable, tenant: str, why: Reasons) -> None:
-        before = self._failing.get((model, tenant)) or _Failing()
-        failing = _Failing(before.failures + 1, self._clock() + OPEN_SECONDS, why)
-        self._failing.keep((model, tenant), failing)
-        if failing.failures >= FAILURES:
-            self._paused.learn(tenant, model, why)
-
-    def answered(self, model: Hashable, tenant: str) -> None:
-        self._failing.pop((model, tenant), None)
-        self._paused.forget(tenant, model)
 
 
 class Summariser:

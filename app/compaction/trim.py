@@ -359,21 +359,6 @@ def prune(
     return with_carried_context(conversation, view)
 
 
-def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
-    """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; the same
-    view without such words. The last stage, so that the words never make a payload too large."""
-    stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
-    pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
-    out = frozenset(index for part in pruned for index in range(part.start, part.stop))
-    if stub is None or not (text := words.text(out, limit - view.tokens)):
-        return view
-    note = Note("user_words", text, cost(own_message(text)))
-    tokens = view.tokens + note.tokens
-    place = view.parts.index(stub) + 1
-    parts = (*view.parts[:place], note, *view.parts[place:])
-    return replace(view, parts=parts, tokens=tokens) if tokens <= limit else view
-
-
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
     """Return the remaining units, oldest first; the last is not droppable. A result joins the unit before it, even if
     the call is in an earlier unit, to keep units small. If its call is omitted, `repair` removes the result."""

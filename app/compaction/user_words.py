@@ -19,13 +19,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.chunks import SummaryChunk, UserWords
-from app.compaction.view import Conversation
+from app.compaction.view import Conversation, Note, Pruned, View
 from app.conversation.authored_text import GAP, authored_text
-from app.conversation.lazy import lazy
-from app.conversation.messages import Transcript
+from app.conversation.messages import Transcript, lazy, own_message
 from app.conversation.quoting import fence_of, indented, marked
 from app.conversation.wordings import read_wordings
-from app.tokens.estimate import Count
+from app.tokens.estimate import Cost, Count
 
 LEAST_ROOM, GAP_TOKENS = 6, 3
 """`LEAST_ROOM`: tokens below which no sentence is added. `GAP_TOKENS`: tokens of an omission mark or a line end."""
@@ -239,3 +238,18 @@ class OmittedWords:
     def _entries(self) -> dict[int, UserWords]:
         transcript = self._conversation.transcript
         return dict(own_entries(transcript, 0, len(transcript)))
+
+
+def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
+    """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; the same
+    view without such words. The last stage, so that the words never make a payload too large."""
+    stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
+    pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
+    out = frozenset(index for part in pruned for index in range(part.start, part.stop))
+    if stub is None or not (text := words.text(out, limit - view.tokens)):
+        return view
+    note = Note("user_words", text, cost(own_message(text)))
+    tokens = view.tokens + note.tokens
+    place = view.parts.index(stub) + 1
+    parts = (*view.parts[:place], note, *view.parts[place:])
+    return replace(view, parts=parts, tokens=tokens) if tokens <= limit else view

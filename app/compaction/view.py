@@ -37,8 +37,7 @@ from app.conversation.client_context import (
     without_superseded,
 )
 from app.conversation.identity import Identity
-from app.conversation.lazy import lazy
-from app.conversation.messages import History, Kind, Message, Transcript
+from app.conversation.messages import History, Kind, Message, Transcript, lazy
 from app.tokens.estimate import Cost, Costs
 
 

@@ -9,13 +9,14 @@ The note depends on the omitted messages alone, so it stays the same until the n
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from app.conversation.lazy import lazy
-from app.conversation.messages import History, Kind, Message, Transcript, own_message
+from app.conversation.messages import History, Kind, Message, Transcript, lazy, own_message
 from app.conversation.tool_results import WORDINGS
 
 _OPENING = """[The program that this conversation is held with put this there for the whole of it, in messages \
@@ -23,8 +24,6 @@ that are left out here. It still holds:]"""
 CARRIED_OVER = "[instructions of the client that stay in the conversation, not shown]"
 """Text that replaces a repeated block in the summariser's request."""
 
-_ENVIRONMENT = ("cwd", "shell", "approval_policy", "sandbox_mode", "network_access", "writable_roots", "subagents")
-_CLAUDE_CODE = "<system-reminder>\nAs you answer the user's questions, you can use the following context:"
 MOST_OF_LIMIT = 0.5
 """Share of the limit. If instructions between messages take more, Steno may summarise superseded instructions."""
 BEGINNING = 24
@@ -41,24 +40,10 @@ class ContextKind(Struct, frozen=True):
     """Tags in a block. In a later block of the same kind, clients repeat a tag only if the tag's content changed."""
 
 
-def _element(name: str, *members: str) -> ContextKind:
-    return ContextKind(f"<{name}>", f"</{name}>", tuple(f"<{member}>" for member in members))
-
-
-CONTEXT = (
-    ContextKind(_CLAUDE_CODE, "</system-reminder>"),
-    # Codex
-    ContextKind("# AGENTS.md instructions", "</INSTRUCTIONS>"),
-    _element("user_instructions"),
-    _element("environment_context", *_ENVIRONMENT),
-    # Cursor; GitHub Copilot; Gemini CLI and its derivatives
-    *map(_element, ("rules", "user_info", "project_layout", "instructions", "environment_info", "workspace_info")),
-    _element("session_context"),
-    ContextKind("This is the Gemini CLI. We are setting up the context for our chat."),
-    ContextKind("This is the Qwen Code. We are setting up the context for our chat."),
-)
+_TABLE = tomllib.loads(files(__package__).joinpath("client_context.toml").read_text("utf-8"))
+CONTEXT = convert(_TABLE["context"], tuple[ContextKind, ...])
 """Kinds that are valid for a whole conversation, the most important first."""
-REMINDERS = (_element("system-reminder"), _element("system_reminder"))
+REMINDERS = convert(_TABLE["reminders"], tuple[ContextKind, ...])
 _KINDS = sorted((*CONTEXT, *REMINDERS), key=lambda kind: -len(kind.begins))
 """All kinds. A longer beginning comes before a shorter one, because it may start with the shorter one."""
 _BEGINNINGS = (re.sub(r"(\\\n)+", r"\\s*", re.escape(kind.begins)) for kind in _KINDS)

@@ -1,6 +1,7 @@
 """Identity: keyed digests that link a summary to the summarised history, and a history to its conversation.
 
 A conversation's id is only a name within its tenant. It never decides which summary applies.
+The title is the user's first words.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 
 from msgspec import Struct
 
-from app.conversation.lazy import lazy
-from app.conversation.messages import History, Kind, Transcript
+from app.conversation.authored_text import authored_in
+from app.conversation.client_context import without_context
+from app.conversation.messages import History, Kind, Message, Transcript, lazy
 
 DIGEST_BYTES = 16
 
@@ -181,3 +184,23 @@ def recognise(
 
 def _conversation_id(identity: Identity, *seed: bytes) -> str:
     return f"conv_{identity.digest(b'conversation', *seed).hex()[:24]}"
+
+
+LONGEST_TITLE, LONGEST_TITLED = 80, 200_000
+"""Maximum characters of a title, and maximum bytes of a message that Steno searches for a title."""
+TITLE_MESSAGES = 3
+"""Number of user messages that Steno searches for a title, from the first."""
+
+
+def title_of(messages: Sequence[Message]) -> str:
+    """Return the first words of the user on one line, as a title; empty if the first messages have none."""
+    of_user = (message for message in messages if message.kind is Kind.USER)
+    for message in islice(of_user, TITLE_MESSAGES):
+        if len(message.raw) <= LONGEST_TITLED:
+            words = " ".join(" ".join(authored_in(without_context(message.own_texts))).split())
+            if len(words) > LONGEST_TITLE:
+                cut = words[:LONGEST_TITLE]  # The last word may be cut: remove it, unless it is the only one.
+                return f"{cut.rpartition(' ')[0].rstrip(' ,;:-') or cut}\N{HORIZONTAL ELLIPSIS}"
+            if words:
+                return words
+    return ""

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from app.compaction.chunks import Ending
 from app.errors import StenoError, UpstreamUnreadable
+from app.formats.compaction_events import EarlyFrames
 from app.formats.raw_json import RawObject, Unreadable, holds_more_values, object_of, values_at
 from app.formats.refusals import decoded_body, error_body
 from app.formats.requests import Headers, WireRequest
-from app.formats.spec import FormatSpec, says_window_full
-from app.formats.sse import MOST_VALUES, EarlyFrames, data_of, event, last_end
+from app.formats.spec import Ending, FormatSpec, says_window_full
+from app.formats.sse import MOST_VALUES, data_of, event, last_end
 from app.formats.usage import Usage, usage_members, usage_of
 
 LARGEST_WHOLE = 16 << 20

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from app.compaction.chunks import Ending
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Kind, Media, Message, ToolCall
 from app.formats.answers import AnswerEditor
+from app.formats.compaction_events import EarlyFrames
 from app.formats.format import WireFormat
 from app.formats.media import openai_media
 from app.formats.raw_json import (
@@ -36,8 +36,8 @@ from app.formats.raw_json import (
 from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, written_alike
 from app.formats.rendering import Breakpoints, Parts, Place, joined, kept_breakpoint, placed
 from app.formats.requests import OWN_MEMBERS, WireRequest, elements_of, response_format_of, tool_of, unread
-from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, FormatSpec, SummarySpec
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, event, last_end
+from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Ending, FormatSpec, SummarySpec
+from app.formats.sse import KEEP_ALIVE, event, last_end
 from app.tokens.estimate import Declarations
 
 Json = Mapping[str, Any]

@@ -26,7 +26,6 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.chunks import Ending
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.client_context import is_client_text
 from app.conversation.messages import Kind, Media, Message, ToolCall
@@ -34,6 +33,7 @@ from app.conversation.reasons import Code, Reason
 from app.conversation.tool_results import ResultConfidence
 from app.errors import StenoError
 from app.formats.answers import AnswerEditor
+from app.formats.compaction_events import EarlyFrames
 from app.formats.format import WireFormat
 from app.formats.media import file_of, pixels, seconds
 from app.formats.raw_json import (
@@ -53,8 +53,8 @@ from app.formats.reader import Draft, canonical_part, of_user, stated, written_a
 from app.formats.refusals import provider_error
 from app.formats.rendering import OPENER, Placed, edited, joined, placed
 from app.formats.requests import Headers, WireRequest, tool_of, unread
-from app.formats.spec import FormatSpec, SummarySpec
-from app.formats.sse import MOST_VALUES, EarlyFrames, event
+from app.formats.spec import Ending, FormatSpec, SummarySpec
+from app.formats.sse import MOST_VALUES, event
 from app.tokens.counting_rules import CountingRules, Encrypted, OneByOne, Pages, Tiles, rules_for
 from app.tokens.estimate import Declarations
 

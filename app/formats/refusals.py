@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from app.compaction.budget import MIN_LIMIT, Overflow
+from app.compaction.overflow import MIN_LIMIT, Overflow
 from app.conversation.wordings import read_wordings
 from app.formats.raw_json import as_text, decoded
 from app.tokens.costs import MOST_TOKENS

@@ -14,18 +14,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from re import Pattern
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from app.compaction.chunks import Ending
 from app.conversation.messages import Kind
 from app.formats.raw_json import Path
+from app.tokens.costs import UNBILLED, Bill, Tokens
 
 CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT = "cache_control", "prompt_cache_breakpoint"
 """Members of parts that mark the end of a cached prompt, at Anthropic and at OpenAI."""
+
+
+class Ending(Enum):
+    FINISHED = auto()
+    """The model ended the answer by itself."""
+    CUT_OFF = auto()
+    """A length limit ended the answer."""
+    REFUSED = auto()
+    CALLED = auto()
+    """The model called a tool, with or without text."""
+    OTHER = auto()
+
+
+class SummaryAnswer(Struct, frozen=True):
+    text: str
+    ending: Ending = Ending.FINISHED
+    word: str = ""
+    """Stop reason; empty if the model finished the answer."""
+    usage: Tokens = field(default_factory=Tokens)
+    bill: Bill = UNBILLED
+    model: str = ""
+    """Model that answered, which may be a fallback model."""
+    upstream: str = ""
+    """Name of the upstream that answered, as in the settings."""
+    format: str = ""
+    """Name of the answer's wire format."""
 
 
 class SummarySpec(Struct, frozen=True, kw_only=True):

@@ -14,12 +14,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.chunks import Ending, SummaryAnswer
 from app.compaction.prompts import SummaryRequest
 from app.formats.raw_json import Path, holds_more_values, object_of, values_at
 from app.formats.refusals import decoded_body
 from app.formats.requests import WireRequest
-from app.formats.spec import FormatSpec
+from app.formats.spec import Ending, FormatSpec, SummaryAnswer
 from app.formats.sse import MOST_VALUES, FrameSplitter
 from app.formats.usage import bill_of, read_usage, usage_members
 

@@ -1,22 +1,19 @@
-"""`/ui`: usage and savings in a period; and `/ui/conversations`: the list of conversations."""
+"""`/ui`: usage and savings in a period."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from app.api.usage import totals_of
-from app.compaction.decision import Status
 from app.inspector.pages import currency_of, short, whole
 from app.inspector.sessions import PageRoute, TheVisit, Visit
-from app.store import StoredCalibration, UsageSum, UsageSums, Wanted
-from app.store.calibrations import read_models_used, read_own_calibrations
-from app.store.conversations import search_conversations
-from app.store.histories import find_titles
+from app.store import StoredCalibration, UsageSum, UsageSums
+from app.store.calibrations import read_own_calibrations
 from app.store.tables import Paging
 from app.store.usage import read_report
 
@@ -25,9 +22,6 @@ KINDS = ("full", "summarized", "trimmed", "bypassed", "failed")
 """Context statuses of answered calls, and calls that failed."""
 MOST_CALIBRATIONS = 30
 MOST_MODELS = 20
-PER_PAGE = 50
-STATUSES = get_args(Status)
-HERE = "/ui/conversations"
 Text = Annotated[str, Query(max_length=200)]
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -95,29 +89,3 @@ def _calibration(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
     # Only the operator may see an upstream's address. Tenants see its name, if it is still in the settings.
     name = next((each.name for each in providers if each.settings.base_url == key.upstream), "")
     return {"key": key, "upstream": key.upstream if visit.sees_server else name, "stored": stored}
-
-
-@router.get(HERE)
-async def list_conversations(
-    visit: TheVisit,
-    q: Text = "",
-    status: Text = "",
-    model: Text = "",
-    after: Annotated[str | None, Query(max_length=1_000)] = None,
-) -> Response:
-    wanted = Wanted(text=q.strip(), status=status or None, model=model or None)
-    asked = {"q": wanted.text, "status": status, "model": model}  # Values of the form, for the link to the next page.
-    found = await visit.find(search_conversations, wanted, Paging(PER_PAGE, after, "desc"))
-    return visit.page(
-        "conversations.html",
-        found=found,
-        titles=await visit.find(find_titles, [each.id for each in found.data]),
-        wanted=wanted,
-        asked=asked,
-        is_filtered=wanted != Wanted(),
-        first_page=after is None,
-        statuses=STATUSES,
-        models=await visit.find(read_models_used, 100),
-        here=HERE,
-        others_exist=await visit.others_exist(),
-    )

@@ -20,7 +20,8 @@ from time import monotonic
 import structlog
 from msgspec.structs import replace
 
-from app.compaction.budget import MIN_LIMIT, Overflow, Window
+from app.compaction.budget import Window
+from app.compaction.overflow import MIN_LIMIT, Overflow
 from app.formats.refusals import decoded_body, read_overflow
 from app.http.upstream import Headers, Upstream
 from app.providers.bundled_models import bundled, look_up

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.conversation.identity import Identity as Digests
-from app.conversation.lazy import lazy
+from app.conversation.messages import lazy
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
 from app.formats.format import WireFormat
 from app.http.credentials import Network, is_from_this_machine, is_trusted, keys_in

@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.background import Background
-from app.compaction.budget import Overflow
 from app.compaction.compactor import Compactor
 from app.compaction.decision import Decision
+from app.compaction.overflow import Overflow
 from app.compaction.request import ChatRequest
 from app.compaction.view import View
 from app.conversation.identity import Identity

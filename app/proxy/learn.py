@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.budget import MIN_LIMIT, CutAnswer, Overflow, overflow_of
 from app.compaction.decision import THINKING_OFF, Decision, account_of
+from app.compaction.overflow import MIN_LIMIT, CutAnswer, Overflow, overflow_of
 from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
 from app.compaction.view import changes_with_each_request, turn_digests

@@ -22,10 +22,10 @@ from app.compaction.view import Conversation, turn_digests
 from app.conversation.identity import heads_of
 from app.conversation.reasons import Code, Reason
 from app.errors import BodyTooLarge, InvalidRequest
+from app.formats.compaction_events import EVENT_SHAPES, EventShape
 from app.formats.format import WireFormat
 from app.formats.raw_json import Unreadable
 from app.formats.requests import WireRequest
-from app.formats.sse import EVENT_SHAPES, EventShape
 from app.http.encodings import KINDS, DecodedTooLarge, UndecodableBody, decoded, encoding_of
 from app.http.headers import COMPACTION, EVENTS, PRESET, RECALL, SUMMARY_CALL, Headers
 from app.providers.bundled_models import cap_of

@@ -1,7 +1,7 @@
 """Settings of compaction: trigger, tail, masks, recall, and the models that write summaries. `Policies` combines them
 with the presets.
 
-Defaults come from the package `compaction`, so that each number is defined once.
+Numbers that are no settings are in `compaction/budget.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from app.compaction.budget import CAP, MIN_SUMMARY, Shares
+from app.compaction.budget import CAP, MIN_SUMMARY, TARGET, Shares
 from app.compaction.mask import MaskPolicy
 from app.compaction.planning_state import Policy
 from app.compaction.prompts import SUMMARY_PROMPT
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class TriggerSettings(Section):
     """Sizes of the prompt. If it exceeds one of them, a compaction is due."""
 
-    token_ratio: Ratio | None = Shares().trigger
+    token_ratio: Ratio | None = 0.70
     """Share of the limit. A compaction is due if the estimated prompt exceeds this share. Null: the limit itself.
 
     The limit is the window minus the request's output cap (at most a quarter of the window). Without a cap, the
@@ -44,13 +44,10 @@ class TriggerSettings(Section):
     """
 
 
-_SHARES = Shares()
-
-
 class TailSettings(Section):
     """The latest messages, which stay verbatim."""
 
-    turns: int = Field(_SHARES.tail_turns, ge=0, le=100_000)
+    turns: int = Field(3, ge=0, le=100_000)
     """Number of whole turns before the current turn that stay verbatim; fewer if they do not fit.
 
     The preset `sliding-window` omits older turns from every request, however small.
@@ -87,7 +84,7 @@ class BackgroundSettings(Section):
 class RecallSettings(Section):
     """Recall, which quotes passages of omitted or shortened messages."""
 
-    max_ratio: float = Field(_SHARES.recall, ge=0, le=1)
+    max_ratio: float = Field(0.05, ge=0, le=1)
     """Maximum share of the limit for quotations of omitted or shortened messages, for one user message; 0: none.
 
     [Recall](what-is-kept.md#recall) chooses passages by their words. Directly after a compaction, the prompt with its
@@ -131,7 +128,7 @@ class CompactionSettings(Section):
 
     @model_validator(mode="after")
     def _trigger_is_above_target(self) -> Self:
-        ratio, target = self.trigger.token_ratio, PRESETS[self.preset].shares.get("target", _SHARES.target)
+        ratio, target = self.trigger.token_ratio, PRESETS[self.preset].shares.get("target", TARGET)
         if ratio is not None and ratio <= target:
             raise ValueError(
                 f"trigger.token_ratio ({ratio}) must be above {target:g}, the share that a compaction leaves,"
@@ -179,7 +176,7 @@ class SummarySettings(Section):
         - {model: "gpt-4o-mini"}
         - {model: "llama-3.3-70b", upstream: "local"}
     """
-    max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
+    max_tokens: int = Field(2_048, ge=MIN_SUMMARY)
     """Maximum tokens of a summary; less in small windows (0.06 of the limit, at least 256)."""
     timeout_seconds: Seconds = 120.0
     """Maximum seconds of one summary call.

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, IPvAnyNetwork, SecretStr, StringConstraints, field_validator
 
-from app.formats.sse import EventShape
+from app.formats.compaction_events import EventShape
 from app.http.credentials import CREDENTIALS
 from app.runtime.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section

@@ -20,10 +20,9 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.conversation.identity import DIGEST_BYTES
+from app.conversation.identity import DIGEST_BYTES, title_of
 from app.conversation.messages import Message
 from app.conversation.secrets import without_secrets
-from app.conversation.title import title_of
 from app.store.tables import conversations, histories, insert_into, is_among, now_ms, owned
 
 ZLIB_LEVEL = 3

@@ -294,29 +294,12 @@ def _cached(
     return max(read, before.whole - before.lag) if before.caches and recent else read
 
 
-# The cost gate: whether a change of the prompt saves more than it costs
-
-
-LEAST_REQUESTS = 10
-"""Minimum of the expected number of further requests, including the current one."""
-
-
 class Rates(Struct, frozen=True):
     """Prices of a token of the prompt."""
 
     uncached: float
     """Price of a token that the provider reads for the first time and writes to its cache."""
     cached: float
-
-
-class Change(Struct, frozen=True):
-    """Effect of a change on this and later prompts, in tokens."""
-
-    freed: int
-    rewritten: int
-    """Tokens after the first changed byte."""
-    growth: float
-    """Average number of tokens by which a request extended the conversation so far."""
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
@@ -330,20 +313,3 @@ def rates_of(price: Price, *, warm: bool) -> Rates | None:
     if price.cached is None:
         return None
     return Rates(price.prompt if price.written is None else price.written, price.cached)
-
-
-def is_worth(change: Change, rates: Rates, calls: float = 0.0) -> bool:
-    """Return whether the change saves at least its cost. `calls` is the cost of its summary calls, in tokens times the
-    price per million tokens.
-
-    1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
-       once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
-    2. The conversation grew by `growth` tokens with each request. The expected number of further requests is
-       `freed / (2 * growth)`. As in the ski rental problem, the total cost is at most twice the lowest possible cost if
-       the conversation's end were known.
-    3. Waiting for `n` requests loses `n * freed * cached`, and avoids the share `n / requests` of the costs. If the
-       rule holds, the loss is at least as large as this share, so the rule needs no term for waiting.
-    """
-    requests = max(LEAST_REQUESTS, change.freed / (2 * max(1.0, change.growth)))
-    saves = requests * change.freed * rates.cached
-    return saves >= calls + change.rewritten * (rates.uncached - rates.cached)

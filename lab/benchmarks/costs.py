@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from math import ceil
 
+from app.compaction.cost_gate import Change
 from app.providers.bundled_models import tariff
-from app.tokens.costs import Change, Rates, rates_of
+from app.tokens.costs import Rates, rates_of
 
 MODELS = ("gpt-4o-mini", "gpt-4.1", "gpt-5", "claude-sonnet-4-5", "gemini-2.5-flash", "deepseek-chat")
 BEFORE, INSTRUCTIONS, TAIL, SUMMARIES, GROWTH = 90_000, 2_000, 16_000, 6_000, 1_500

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.compaction.chunks import Ending, SummaryAnswer
 from app.conversation.messages import Kind
+from app.formats.spec import Ending, SummaryAnswer
 from app.formats.summaries import SummaryDialect
 from app.tokens.costs import Tokens
 

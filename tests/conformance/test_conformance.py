@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.chunks import SummaryAnswer
 from app.compaction.prompts import chunk_text, summary_request
 from app.compaction.verify import problems, repair
 from app.compaction.view import (
@@ -30,13 +29,15 @@ from app.compaction.view import (
 from app.conversation.messages import Kind, Message, tool_name
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats.answers import ContextMembers
+from app.formats.compaction_events import EVENT_SHAPES, EventShape
 from app.formats.format import WireFormat
 from app.formats.raw_json import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.refusals import decoded_body, read_overflow
 from app.formats.registry import FORMATS
 from app.formats.requests import BodyBounds, TooManyMessages
-from app.formats.sse import EVENT_SHAPES, EventShape, FrameSplitter, frames_in
+from app.formats.spec import SummaryAnswer
+from app.formats.sse import FrameSplitter, frames_in
 from app.formats.summaries import Manners
 from app.settings.compaction import SAID_BY_STENO
 from app.tokens.costs import MOST_TOKENS, UNBILLED

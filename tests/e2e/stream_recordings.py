@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from app.formats.sse import EVENT_SHAPES
+from app.formats.compaction_events import EVENT_SHAPES
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES

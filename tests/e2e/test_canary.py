@@ -22,15 +22,7 @@ from app.http.credentials import CREDENTIALS
 from tests.e2e import commands
 from tests.e2e.histories import turns
 from tests.e2e.raw import CHAT, Answer, connected, get, read_answer, request_bytes, send
-from tests.e2e.scripted import (
-    LAST_CHUNK,
-    ScriptedProvider,
-    Step,
-    answer,
-    chunked,
-    closed_port,
-    stream_head,
-)
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, Step, answer, chunked, closed_port, stream_head
 
 KEYS = {name: f"sk-canary-of-{name.decode()}" for name in sorted(CREDENTIALS)}
 """What the caller sends in each header that tells who calls or who pays."""

@@ -10,7 +10,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from app.formats.sse import EVENT_SHAPES, EventShape
+from app.formats.compaction_events import EVENT_SHAPES, EventShape
 from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES

@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.formats.sse import EVENT_SHAPES
+from app.formats.compaction_events import EVENT_SHAPES
 from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import compactions, statuses
 from tests.e2e.histories import turns

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.formats.sse import EVENT_SHAPES
+from app.formats.compaction_events import EVENT_SHAPES
 from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import HELLO, MODEL, chat, long_history

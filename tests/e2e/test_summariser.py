@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.compaction.chunks import Failure, SummaryAnswer
+from app.compaction.chunks import Failure
 from app.compaction.prompts import SUMMARY_PROMPT, summary_request
 from app.compaction.summariser_client import Route, Summariser
 from app.conversation.reasons import Code, Reason
 from app.formats.chat_completions import CHAT_COMPLETIONS
+from app.formats.spec import SummaryAnswer
 from app.http.headers import for_summary, new_instance
 from app.http.loopback import RunningServer
 from app.http.upstream import Upstream

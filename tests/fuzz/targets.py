@@ -17,18 +17,19 @@ import msgspec
 
 from app.api.conversations import Pins
 from app.api.dependencies import decoded
-from app.compaction.budget import Shares, Window, budget_for
+from app.compaction.budget import Window, budget_for
 from app.compaction.view import Altered, Conversation, View, whole
 from app.conversation.identity import Identity
 from app.errors import InvalidRequest, LoopDetected
 from app.formats.answers import ContextMembers
+from app.formats.compaction_events import EventShape
 from app.formats.format import WireFormat
 from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.refusals import decoded_body, echoed_in, error_body, is_repeatable, named_pause, read_overflow
 from app.formats.registry import FORMATS
 from app.formats.requests import OWN_MEMBERS, WireRequest
-from app.formats.sse import EventShape, FrameSplitter
+from app.formats.sse import FrameSplitter
 from app.http.admission import HostPolicy, check_hops
 from app.http.asgi import ClientAnswer
 from app.http.credentials import keys_in
@@ -42,6 +43,7 @@ from app.telemetry.metrics import Metrics
 from app.tokens.costs import MOST_TOKENS
 from app.tokens.estimate import Costs
 from tests.conformance.samples import samples_of
+from tests.unit.conversations import shares_with
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 
 Check = Callable[[bytes, Random], None]
@@ -173,7 +175,10 @@ def _decide(request: WireRequest) -> None:
     _refused(lambda: read_preset(request.wishes.options.get("preset")))
     for reserve in (None, 0.05):
         budget = budget_for(
-            Window(8_000, "config"), request.answer.output, Shares(reserve=reserve), threshold=request.wishes.threshold
+            Window(8_000, "config"),
+            request.answer.output,
+            shares_with(reserve=reserve),
+            threshold=request.wishes.threshold,
         )
         assert 0 <= budget.target <= budget.limit <= 8_000
     for member, raw in request.names:

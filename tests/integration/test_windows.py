@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from app.compaction.budget import Overflow
+from app.compaction.overflow import Overflow
 from app.http.headers import new_instance
 from app.http.upstream import Upstream
 from app.providers.windows import LEARNT_SECONDS, Windows

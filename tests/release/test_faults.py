@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pytest
 
-from app.compaction.summariser_client import ModelBreaker
+from app.compaction.breakers import ModelBreaker
 from app.http.loopback import RunningServer
 from lab.simulator import Simulator
 from lab.simulator.log import Kind

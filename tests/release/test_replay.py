@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from app.compaction.budget import Shares
 from app.settings.presets import PRESET_NAMES
 from lab.replay.player import Player
 from lab.replay.recordings import Recording, chain, read_recordings
@@ -18,13 +17,14 @@ from lab.replay.tally import Tally
 from tests.e2e import commands, running
 from tests.e2e.commands import ROOT
 from tests.release import recorded
+from tests.unit.conversations import shares_with
 
 MODEL = "gpt-4o"
 LIMIT = 0.95
 """Share of the window that prompts may take: the clients reserve nothing."""
 COMPACTED = 0.75
 """Share of the window below which prompts are, but for what is recalled."""
-RECALLED = LIMIT * (2 + 1 / 2) * Shares().recall
+RECALLED = LIMIT * (2 + 1 / 2) * shares_with().recall
 """What is quoted for the current message and for earlier ones may each take its share, exact values half of it."""
 
 

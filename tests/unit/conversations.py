@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from app.compaction import mask as masks
 from app.compaction import plan
 from app.compaction import planning_state as reading
-from app.compaction.budget import Budget, Trigger
+from app.compaction.budget import Budget, Shares, Trigger
 from app.compaction.chunk_builder import ChunkBuilder
-from app.compaction.chunks import Compaction, Failure, SummaryAnswer, SummaryChunk
+from app.compaction.chunks import Compaction, Failure, SummaryChunk
 from app.compaction.lease import make_chunks
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy
 from app.compaction.plan import SummaryOptions
@@ -27,6 +27,8 @@ from app.conversation.identity import Identity
 from app.conversation.messages import Kind, Message, ToolCall, Transcript
 from app.conversation.reasons import Code, because
 from app.formats.chat_completions import SPEC
+from app.formats.spec import SummaryAnswer
+from app.settings.compaction import CompactionSettings, SummarySettings, apply_preset
 from app.tokens.estimate import Costs
 
 T = TypeVar("T")
@@ -50,6 +52,13 @@ SETTINGS = SummaryOptions(
     shown_tokens=10_000,
     failed_results=0,
 )
+
+
+SHARES = apply_preset(CompactionSettings(), SummarySettings()).shares
+
+
+def shares_with(trigger: float | None = SHARES.trigger, **changes: Any) -> Shares:
+    return replace(SHARES, trigger=trigger, **changes)
 
 
 def sure(value: T | None) -> T:
@@ -156,7 +165,8 @@ def budget(limit: int = 1_000, **changes: Any) -> Budget:
     given.setdefault("reported_target", given["target"])
     if isinstance(given["trigger"], int):
         given["trigger"] = Trigger(given["trigger"])
-    return Budget(**{"room": given["limit"], **given})
+    recall = {name: getattr(SHARES, name) for name in ("recall", "max_recall_tokens")}
+    return Budget(**{"room": given["limit"], **recall, **given})
 
 
 def case(

@@ -2,9 +2,8 @@
 
 import pytest
 
+from app.compaction.breakers import CompactionBackoff, HistoryBreaker, ModelBreaker
 from app.compaction.chunks import Compaction, Outcome
-from app.compaction.memory import CompactionBackoff, HistoryBreaker
-from app.compaction.summariser_client import ModelBreaker
 from app.conversation.reasons import Code, because
 from app.runtime.caches import HistoryKey
 from tests.unit.clock import Clock

@@ -9,30 +9,33 @@ import pytest
 from app.compaction.budget import (
     LEAST_KEPT,
     Budget,
-    Overflow,
-    Payload,
     Shares,
     Trigger,
     Window,
     background_budget,
     budget_for,
     latest_start,
-    limits_after,
     most_without_summary,
     output_cap,
 )
+from app.compaction.overflow import Overflow, Payload, limits_after
 from app.tokens.calibration import Line
-from tests.unit.conversations import budget, sure
+from tests.unit.conversations import budget, shares_with, sure
 
-FREE = Shares(reserve=0.05)
+FREE = shares_with(reserve=0.05)
 LIMITS: dict[str, tuple[Window, int | None, Shares, int]] = {
-    "the window less the output cap": (Window(128_000, "config"), 4_000, Shares(), 124_000),
-    "but no more than a quarter of the window": (Window(128_000, "config"), 100_000, Shares(), 96_000),
-    "less five percent where it names no cap": (Window(8_000, "config"), None, Shares(), 7_600),
-    "and at most 8,192": (Window(1_000_000, "config"), None, Shares(), 1_000_000 - 8_192),
-    "and no more than the model can answer": (Window(128_000, "config", None, 4_096), None, Shares(), 128_000 - 4_096),
-    "the models own for prompts": (Window(400_000, "config", max_input=272_000), 10_000, Shares(), 272_000),
-    "a quarter, too, where the cap is larger than the window": (Window(4_000, "config"), 8_000, Shares(), 3_000),
+    "the window less the output cap": (Window(128_000, "config"), 4_000, shares_with(), 124_000),
+    "but no more than a quarter of the window": (Window(128_000, "config"), 100_000, shares_with(), 96_000),
+    "less five percent where it names no cap": (Window(8_000, "config"), None, shares_with(), 7_600),
+    "and at most 8,192": (Window(1_000_000, "config"), None, shares_with(), 1_000_000 - 8_192),
+    "and no more than the model can answer": (
+        Window(128_000, "config", None, 4_096),
+        None,
+        shares_with(),
+        128_000 - 4_096,
+    ),
+    "the models own for prompts": (Window(400_000, "config", max_input=272_000), 10_000, shares_with(), 272_000),
+    "a quarter, too, where the cap is larger than the window": (Window(4_000, "config"), 8_000, shares_with(), 3_000),
     **{
         f"less a share that stays free, or {output} if that is more": (
             Window(200_000, "config", None, 4_096),
@@ -54,7 +57,7 @@ def test_the_limit_is(window: Window, output: int | None, shares: Shares, limit:
 def test_the_trigger_is_a_share_of_the_limit_but_not_below_the_floor(window: int, trigger: int) -> None:
     """0.70 L, but at least 4,096 tokens, or 0.85 L where that is less."""
     reserve = 8_000 if window == 128_000 else None
-    assert budget_for(Window(window, "config"), reserve, Shares()).trigger.tokens == trigger
+    assert budget_for(Window(window, "config"), reserve, shares_with()).trigger.tokens == trigger
 
 
 @pytest.mark.parametrize(
@@ -62,20 +65,20 @@ def test_the_trigger_is_a_share_of_the_limit_but_not_below_the_floor(window: int
     [(2_000, 256, 285), (8_000, 456, 1_140), (128_000, 2_048, 16_384), (1_000_000, 2_048, 16_384)],
 )
 def test_summary_and_tail_take_a_share_of_the_limit_within_bounds(window: int, summary: int, fill: int) -> None:
-    budget = budget_for(Window(window, "config"), None, Shares())
+    budget = budget_for(Window(window, "config"), None, shares_with())
     assert (budget.summary, budget.tail_fill) == (summary, fill)
 
 
 @pytest.mark.parametrize(
     ("window", "shares", "trigger", "target", "cost_gate_limit"),
     [
-        (128_000, Shares(), 84_000, 60_000, 114_000),
-        (200_000, Shares(), 134_400, 80_000, 160_000),
-        (1_000_000, Shares(), 160_000, 80_000, 160_000),
-        (1_000_000, Shares().for_model(260_000), 260_000, 130_000, 260_000),
-        (1_000_000, Shares(cap=None), 694_400, 496_000, 942_400),
-        (1_000_000, Shares(cap=None).for_model(260_000), 694_400, 496_000, 942_400),
-        (1_000_000, Shares(0.5, cap=90_000).for_model(260_000), 90_000, 45_000, 90_000),
+        (128_000, shares_with(), 84_000, 60_000, 114_000),
+        (200_000, shares_with(), 134_400, 80_000, 160_000),
+        (1_000_000, shares_with(), 160_000, 80_000, 160_000),
+        (1_000_000, shares_with().for_model(260_000), 260_000, 130_000, 260_000),
+        (1_000_000, shares_with(cap=None), 694_400, 496_000, 942_400),
+        (1_000_000, shares_with(cap=None).for_model(260_000), 694_400, 496_000, 942_400),
+        (1_000_000, shares_with(0.5, cap=90_000).for_model(260_000), 90_000, 45_000, 90_000),
     ],
 )
 def test_the_trigger_is_capped_and_the_target_is_half_of_that_however_large_the_window(
@@ -86,35 +89,35 @@ def test_the_trigger_is_capped_and_the_target_is_half_of_that_however_large_the_
 
 
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
-    sure, guessed = (budget_for(Window(8_000, "config"), None, Shares(), caution=by) for by in (1.0, 0.85))
+    sure, guessed = (budget_for(Window(8_000, "config"), None, shares_with(), caution=by) for by in (1.0, 0.85))
     assert guessed.trigger.tokens == int(sure.trigger.tokens * 0.85)
     assert (guessed.caution, sure.caution) == (0.85, 1.0)
     assert guessed.limit == sure.limit
 
 
 def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_offset() -> None:
-    budget = budget_for(Window(101_000, "config"), 1_000, Shares(), Line(offset=500, ratio=1.25))
+    budget = budget_for(Window(101_000, "config"), 1_000, shares_with(), Line(offset=500, ratio=1.25))
     assert (budget.window, budget.limit, budget.trigger.tokens, budget.target) == (101_000, 79_600, 55_600, 39_600)
     assert (budget.tail, budget.summary, budget.fold) == (24_000, 1_638, 24_000)
 
 
 def test_a_prompt_leaves_room_for_the_thinking_budget_and_the_trigger_does_not_depend_on_it() -> None:
     window, output = Window(100_000, "config"), 32_000
-    plain, thinking = (budget_for(window, output, Shares(), thinking=tokens) for tokens in (0, 31_999))
+    plain, thinking = (budget_for(window, output, shares_with(), thinking=tokens) for tokens in (0, 31_999))
     assert (plain.limit, thinking.limit) == (75_000, 64_600)
     assert plain.trigger == thinking.trigger
-    assert budget_for(window, output, Shares(), thinking=40_000).limit == 64_600
-    assert budget_for(window, output, Shares(), thinking=20_000) == plain
+    assert budget_for(window, output, shares_with(), thinking=40_000).limit == 64_600
+    assert budget_for(window, output, shares_with(), thinking=20_000) == plain
 
 
 def test_the_tail_is_as_much_smaller_as_the_trigger_is_below_the_target() -> None:
     """A trigger of 6,000 tokens in a large window: a tail of 16,384 would leave nothing to summarise."""
-    shares = Shares(None, cap=6_000, floor_tokens=0)
+    shares = shares_with(None, cap=6_000, floor_tokens=0)
     assert budget_for(Window(128_000, "config"), 8_000, shares).tail_fill == 900
 
 
 def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
-    budget = budget_for(Window(128_000, "config"), 8_000, Shares(), threshold=7_000)
+    budget = budget_for(Window(128_000, "config"), 8_000, shares_with(), threshold=7_000)
     assert (budget.limit, budget.trigger.tokens, budget.target) == (120_000, 7_000, 5_000)
     assert (budget.tail, budget.summary, budget.fold) == (3_000, 600, 3_000)
     assert budget.cost_gate_limit == 0
@@ -130,14 +133,14 @@ def trigger_of(shares: Shares, **more: Any) -> Trigger:
 @pytest.mark.parametrize(
     ("shares", "most"),
     [
-        (Shares(0.5), 45_000),
-        (Shares(0.5, of_window=True), 50_000),
-        (Shares(cap=30_000), 30_000),
-        (Shares(None), 90_000),
-        (Shares(0.5, cap=60_000), 45_000),
-        (Shares(0.02), 4_096),
-        (Shares(0.02, floor_tokens=95_000), 76_500),
-        (Shares(0.02, floor_tokens=95_000, floor=1.0), 90_000),
+        (shares_with(0.5), 45_000),
+        (shares_with(0.5, of_window=True), 50_000),
+        (shares_with(cap=30_000), 30_000),
+        (shares_with(None), 90_000),
+        (shares_with(0.5, cap=60_000), 45_000),
+        (shares_with(0.02), 4_096),
+        (shares_with(0.02, floor_tokens=95_000), 76_500),
+        (shares_with(0.02, floor_tokens=95_000, floor=1.0), 90_000),
     ],
 )
 def test_the_trigger_fires_one_token_over_what_is_set(shares: Shares, most: int) -> None:
@@ -148,16 +151,16 @@ def test_the_trigger_fires_one_token_over_what_is_set(shares: Shares, most: int)
 
 
 def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
-    trigger = trigger_of(Shares(None, since_checkpoint=0.10), line=Line(offset=900, ratio=1.25))
+    trigger = trigger_of(shares_with(None, since_checkpoint=0.10), line=Line(offset=900, ratio=1.25))
     assert not trigger.fires(50_000, since=8_000)
     assert trigger.fires(50_000, since=8_001)
 
 
 def test_the_cost_gate_may_put_off_a_compaction_up_to_a_share_of_the_limit() -> None:
     window = Window(100_000, "config")
-    assert budget_for(window, 0, Shares()).cost_gate_limit == 95_000
-    assert budget_for(window, 0, Shares(), caution=0.85).cost_gate_limit == 0.85 * 95_000
-    assert budget_for(window, 0, Shares(), Line(1_000, 2.0)).cost_gate_limit == 47_000
+    assert budget_for(window, 0, shares_with()).cost_gate_limit == 95_000
+    assert budget_for(window, 0, shares_with(), caution=0.85).cost_gate_limit == 0.85 * 95_000
+    assert budget_for(window, 0, shares_with(), Line(1_000, 2.0)).cost_gate_limit == 47_000
 
 
 # Of a limit of 10,000: nothing is made up to 5,500, the trigger is at 7,000, and a view over 9,700 is not sent.
@@ -215,14 +218,14 @@ def test_the_expected_growth_counts_against_target_and_tail_down_to_half_of_them
 
 
 def test_an_output_cap_is_lowered_only_where_it_does_not_fit_beside_the_prompt() -> None:
-    limits = budget_for(Window(100_000, "config"), 10_000, Shares())
+    limits = budget_for(Window(100_000, "config"), 10_000, shares_with())
     assert output_cap(limits, 90_000, 10_000, 0) is None
     assert 30_000 < sure(output_cap(limits, 60_000, 60_000, 0)) < 40_000
 
 
 @pytest.mark.parametrize(("media", "limit"), [(900_000, 90_000), (0, 42_000)])
 def test_a_body_that_is_too_large_loses_media_or_else_tokens(media: int, limit: int) -> None:
-    limits = budget_for(Window(100_000, "config"), 10_000, Shares())
+    limits = budget_for(Window(100_000, "config"), 10_000, shares_with())
     sent = Payload(60_000, 1_000, size=1_000_000, media_bytes=media)
     smaller = sure(sure(limits_after(Overflow("payload"), limits, sent)).budget)
     assert (smaller.limit, smaller.body_bytes) == (limit, 700_000)

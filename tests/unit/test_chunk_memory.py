@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.compaction.memory import SECONDS, ChunkMemory, RecallIndexCache
+from app.compaction.caches import SECONDS, ChunkMemory, RecallIndexCache
 from app.compaction.view import Conversation, Note, Summary, Verbatim, View
 from app.runtime.caches import Caches, Erased
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns

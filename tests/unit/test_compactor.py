@@ -14,18 +14,19 @@ from msgspec.structs import replace
 
 from app.api import compactions
 from app.compaction import compactor
-from app.compaction.chunks import ChunkRange, Compaction, Outcome, SummaryAnswer
+from app.compaction.chunks import ChunkRange, Compaction, Outcome
 from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor, Stored
+from app.compaction.cost_gate import Prices
 from app.compaction.decision import UNTOUCHED, Decision
 from app.compaction.lease import CompactionJob, LeasedCompaction, _LeasedCalls
 from app.compaction.mask import MaskPolicy
-from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.request import MANY_BYTES, MANY_MESSAGES
 from app.compaction.verify import order_of
 from app.compaction.view import Altered, Pruned, Summary, Verbatim, View, changes_with_each_request
 from app.conversation.reasons import Code, Reason, because
+from app.formats.spec import SummaryAnswer
 from app.store import Lease, StoreUnavailable
 from app.tokens.costs import Price, Rates
 from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, sure, turns, words

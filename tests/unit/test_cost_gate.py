@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from app.compaction.cost_gate import Change, change_of_mask, change_of_plan, is_worth
 from app.compaction.mask import MaskBoundary, Masking, MaskPolicy, Masks
-from app.compaction.plan import Plan, calls_of_plan, change_of_mask, change_of_plan
+from app.compaction.plan import Plan, calls_of_plan
 from app.compaction.planning_state import PlanningState
 from app.compaction.view import Conversation
-from app.tokens.costs import Change, Price, Rates, is_worth, rates_of
+from app.tokens.costs import Price, Rates, rates_of
 from tests.unit.conversations import (
     SETTINGS,
     budget,

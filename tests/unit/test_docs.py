@@ -17,15 +17,15 @@ import pytest
 
 from app.api import openapi
 from app.cli.main import COMMANDS
+from app.compaction.cost_gate import LEAST_REQUESTS
 from app.compaction.decision import Status
 from app.conversation.reasons import Code
 from app.errors import StenoError
+from app.formats.compaction_events import EVENT_SHAPES
 from app.formats.requests import OPTIONS
-from app.formats.sse import EVENT_SHAPES
 from app.http.credentials import CREDENTIALS, QUERY_KEYS
 from app.http.headers import FOR_OTHER_PROVIDERS, FOR_OTHER_PROVIDERS_PREFIX
 from app.settings import Settings, environment_name
-from app.tokens.costs import LEAST_REQUESTS
 from lab.benchmarks.costs import CHANGE, GROWTH, INSTRUCTIONS, SUMMARIES, SUMMARISED, TAIL, examples
 from lab.simulator import Simulator
 from scripts.build_docs import OUTSIDE, place

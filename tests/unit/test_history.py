@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.conversation.lazy import lazy
-from app.conversation.messages import History, Kind, Media, Message
+from app.conversation.messages import History, Kind, Media, Message, lazy
 from app.conversation.tool_results import ResultConfidence
 from tests.unit.conversations import IDENTITY, TENANT, message, transcript_of, turns
 

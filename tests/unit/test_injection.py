@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder
-from app.compaction.chunks import Ending, UserWords
+from app.compaction.chunks import UserWords
 from app.compaction.plan import SummaryOptions
 from app.compaction.planning_state import Path, Strategy, build_view
 from app.compaction.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
@@ -20,6 +20,7 @@ from app.compaction.trim import prune
 from app.compaction.view import Conversation, Note, Verbatim
 from app.conversation.messages import Media, Message, ToolCall
 from app.conversation.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word
+from app.formats.spec import Ending
 from tests.unit.conversations import (
     SETTINGS,
     budget,

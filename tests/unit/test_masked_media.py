@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.budget import Shares, Window, budget_for
+from app.compaction.budget import Window, budget_for
 from app.compaction.decision import Decision, settle
 from app.compaction.mask import MaskPolicy, Masks, in_words
 from app.compaction.planning_state import Path, PlanningState, Policy, build_view, initial_state
@@ -16,7 +16,7 @@ from app.compaction.verify import problems
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.messages import Media, Message
 from app.tokens.calibration import ONE_TO_ONE
-from tests.unit.conversations import chunk, conversation, message, words
+from tests.unit.conversations import chunk, conversation, message, shares_with, words
 from tests.unit.worlds import asked
 
 SHAPED = MaskPolicy()
@@ -108,7 +108,7 @@ def turns(number: int, size: int = 3_000) -> list[Message]:
 
 
 def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> PlanningState:
-    budget = budget_for(Window(128_000, "config"), 0, Shares(), ONE_TO_ONE, body_bytes=most)
+    budget = budget_for(Window(128_000, "config"), 0, shares_with(), ONE_TO_ONE, body_bytes=most)
     return initial_state(talk, policy or Policy(), budget, cost, ())
 
 

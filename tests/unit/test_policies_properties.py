@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.budget import Budget, Window, budget_for
-from app.compaction.chunks import Compaction, SummaryAnswer, SummaryChunk
+from app.compaction.chunks import Compaction, SummaryChunk
 from app.compaction.compactor import Stored
 from app.compaction.decision import Decision
 from app.compaction.mask import MaskBoundary
@@ -27,6 +27,7 @@ from app.conversation.identity import Identity
 from app.conversation.messages import Kind
 from app.formats.chat_completions import read_message, render
 from app.formats.reader import MessageReader
+from app.formats.spec import SummaryAnswer
 from app.settings import load, presets
 from app.settings.compaction import apply_preset
 from app.settings.presets import PRESET_NAMES, PresetName

@@ -7,9 +7,11 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from app.compaction.chunks import Ending, SummaryAnswer, UserWords, objection, visible_text
+from app.compaction.chunk_builder import objection, visible_text
+from app.compaction.chunks import UserWords
 from app.compaction.prompts import LONGEST_FAILURE, SUMMARY_PROMPT, chunk_text, failed_results
 from app.conversation.messages import History
+from app.formats.spec import Ending, SummaryAnswer
 from tests.unit.conversations import chunk, conversation, count, message, turns, words
 
 

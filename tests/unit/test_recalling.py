@@ -20,7 +20,7 @@ from app.compaction.view import Altered, Carried, Conversation, Note, Part, Pinn
 from app.conversation.messages import Message, ToolCall, own_message
 from app.conversation.quoting import fence_of, indented
 from app.tokens.calibration import Line
-from tests.unit.conversations import budget, chunk, conversation, cost, message
+from tests.unit.conversations import budget, chunk, conversation, cost, message, shares_with
 
 LIMIT = 2_000
 ROOMY = {"recall": 0.1}
@@ -302,7 +302,7 @@ KESTRELS = [user(f"Kestrel number {n} nests behind the chapel of the village by 
 WHICH = "Which kestrel nests behind the chapel of which village?"
 
 
-def limits_by(line: Line, shares: Shares = Shares()) -> Budget:  # noqa: B008 - a frozen value
+def limits_by(line: Line, shares: Shares = shares_with()) -> Budget:  # noqa: B008 - a frozen value
     return budget_for(Window(3_000, "config"), None, shares, line)
 
 
@@ -323,7 +323,7 @@ def test_a_view_keeps_to_its_target_or_not_whatever_the_calibration_learns() -> 
     view = summarised(asked, 60, history_length=len(asked.transcript))
     for tokens in range(1_190, 1_340, 10):
         for share in (0.495, 0.5, 0.505):
-            lines = [limits_by(Line(offset), Shares(target=share)) for offset in (9.0, -9.0)]
+            lines = [limits_by(Line(offset), shares_with(target=share)) for offset in (9.0, -9.0)]
             first, second = (recall(asked, replace(view, tokens=tokens), {}, limits=each) for each in lines)
             assert first.recalled == second.recalled
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.budget import Budget, Overflow, Payload, Shares, SmallerLimits, Window, budget_for, limits_after
+from app.compaction.budget import Budget, Window, budget_for
+from app.compaction.overflow import Overflow, Payload, SmallerLimits, limits_after
 from app.tokens.calibration import ONE_TO_ONE, Line
-from tests.unit.conversations import sure
+from tests.unit.conversations import shares_with, sure
 
 
 def limits(window: int = 128_000, output: int | None = 0, line: Line = ONE_TO_ONE) -> Budget:
-    return budget_for(Window(window, "config"), output, Shares(), line)
+    return budget_for(Window(window, "config"), output, shares_with(), line)
 
 
 def recovered(overflow: Overflow, budget: Budget, sent: Payload) -> Budget:
@@ -106,7 +107,7 @@ def test_nothing_can_help_where(overflow: Overflow, budget: Budget, sent: Payloa
 def test_the_output_cap_is_lowered_before_the_prompt_is_made_smaller(
     overflow: Overflow, window: int, sent: Payload, cap: int
 ) -> None:
-    budget = budget_for(Window(window, "config"), sent.cap, Shares())
+    budget = budget_for(Window(window, "config"), sent.cap, shares_with())
     assert limits_after(overflow, budget, sent) == SmallerLimits(None, cap)
 
 

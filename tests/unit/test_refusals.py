@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.budget import CutAnswer, Overflow, overflow_of
+from app.compaction.overflow import CutAnswer, Overflow, overflow_of
 from app.formats.refusals import (
     LONGEST_COMPARED,
     LONGEST_PAUSE,

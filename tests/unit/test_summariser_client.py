@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.compaction.chunks import Failure, SummaryAnswer
+from app.compaction.chunks import Failure
 from app.compaction.prompts import summary_request
 from app.compaction.summariser_client import TAUGHT_SECONDS, Route, Summariser
 from app.formats.chat_completions import CHAT_COMPLETIONS
+from app.formats.spec import SummaryAnswer
 from app.http.upstream import Upstream
 from tests.unit.providers import Answer, MockedUpstream, answer
 

@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from app.compaction.chunk_builder import ChunkBuilder
-from app.compaction.chunks import Compaction, Ending, Failure, Outcome, SummaryAnswer, SummaryChunk
+from app.compaction.chunks import Compaction, Failure, Outcome, SummaryChunk
 from app.compaction.plan import Plan, Span, SummaryOptions, is_shown, longest_within, released_by
 from app.compaction.planning_state import Path, Strategy
 from app.compaction.prompts import SummaryRequest
 from app.compaction.view import Altered, Conversation, Note, Part, Verbatim, View
 from app.conversation.reasons import joined
+from app.formats.spec import Ending, SummaryAnswer
 from tests.unit.conversations import (
     SETTINGS,
     TOO_LARGE,

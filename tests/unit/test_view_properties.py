@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget, Shares, Trigger, Window, background_budget, budget_for, most_without_summary
+from app.compaction.budget import Budget, Trigger, Window, background_budget, budget_for, most_without_summary
 from app.compaction.chunk_builder import EDITED, ChunkBuilder, addressed, corrected
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.planning_state import Path, build_view, paths
@@ -29,6 +29,7 @@ from tests.unit.conversations import (
     notes,
     plan_compaction,
     play,
+    shares_with,
     sure,
     turns,
     widest_path,
@@ -167,7 +168,7 @@ def test_behind_a_summary_of_everything_nothing_stands() -> None:
 # Properties: random histories, grown turn by turn, branched and compacted
 
 # Small, so that a few turns are as many compactions: what a history costs grows with the square of its length.
-BUDGET = budget_for(Window(5_000, "config"), 500, Shares(floor_tokens=0, max_summary_tokens=128))
+BUDGET = budget_for(Window(5_000, "config"), 500, shares_with(floor_tokens=0, max_summary_tokens=128))
 IN_PARTS = replace(SETTINGS, source_tokens=1_000)
 """A refill becomes several chunks."""
 GROWTH = 300

@@ -12,7 +12,8 @@ import yaml
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from app.compaction.budget import Overflow, Window
+from app.compaction.budget import Window
+from app.compaction.overflow import Overflow
 from app.errors import UpstreamUnreachable
 from app.providers.model_listings import (
     REFRESH_CHANGING_SECONDS,

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from app.compaction.chunks import Compaction, Outcome
 from app.compaction.compactor import RecentAttempts, RequestCompactor, Stored
+from app.compaction.cost_gate import Prices
 from app.compaction.decision import Decision
-from app.compaction.plan import Prices
 from app.compaction.planning_state import Policy
 from app.compaction.request import ChatRequest
 from app.compaction.view import Conversation

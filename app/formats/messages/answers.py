@@ -15,11 +15,12 @@ import msgspec
 
 from app.errors import StenoError
 from app.formats.answers import AnswerEditor
+from app.formats.compaction_events import EarlyFrames
 from app.formats.messages.messages import SPEC
 from app.formats.raw_json import RawObject
 from app.formats.refusals import provider_error
 from app.formats.requests import Headers
-from app.formats.sse import KEEP_ALIVE, EarlyFrames, event
+from app.formats.sse import KEEP_ALIVE, event
 from app.formats.usage import Usage
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")

@@ -23,7 +23,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.chunks import Ending
 from app.compaction.view import Altered, Carried, Conversation, Pinned, Summary, Verbatim, View
 from app.conversation.authored_text import result_confidence
 from app.conversation.client_context import is_client_text
@@ -44,7 +43,7 @@ from app.formats.rendering import (
     marks_in,
     placed,
 )
-from app.formats.spec import CACHE_CONTROL, FormatSpec, SummarySpec
+from app.formats.spec import CACHE_CONTROL, Ending, FormatSpec, SummarySpec
 
 Json = Mapping[str, Any]
 

@@ -20,9 +20,10 @@ from typing import Any
 import msgspec
 
 from app.formats.answers import AnswerEditor
+from app.formats.compaction_events import EarlyFrames
 from app.formats.raw_json import RawObject, Unreadable, object_of, objects_in
 from app.formats.responses.items import SPEC
-from app.formats.sse import EarlyFrames, event
+from app.formats.sse import event
 
 UNSAID: dict[str, Any] = {
     **dict.fromkeys(

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from app.compaction.chunks import Ending
 from app.compaction.view import Altered, Conversation, View
 from app.conversation.authored_text import result_confidence
 from app.conversation.messages import Kind, Media, Message, ToolCall
@@ -38,7 +37,7 @@ from app.formats.raw_json import (
 )
 from app.formats.reader import Draft, canonical_content, meant_by, of_user, stated, without, written_alike
 from app.formats.rendering import MESSAGE_PARTS, Breakpoints, Parts, Place, Placed, joined, kept_breakpoint, placed
-from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, FormatSpec, SummarySpec
+from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Ending, FormatSpec, SummarySpec
 
 Json = Mapping[str, Any]
 

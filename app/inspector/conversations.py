@@ -1,4 +1,4 @@
-"""`/ui/conversations/{id}`: pages of one conversation, with its messages, latest payload and summaries.
+"""`/ui/conversations`: the list of conversations, and pages of one with its messages, latest payload and summaries.
 
 Forms start the actions, which call the functions of the REST interface.
 """
@@ -6,7 +6,7 @@ Forms start the actions, which call the functions of the REST interface.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from app.api import compactions, conversations
 from app.api.dependencies import ConversationId
+from app.compaction.decision import Status
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
 from app.formats.registry import BY_NAME, key_headers
@@ -33,9 +34,10 @@ from app.inspector.payload import (
     stretches_of,
 )
 from app.inspector.sessions import PageRoute, TheForm, TheVisit, Visit, no_such_page, redirected
-from app.store import StoredConversation, StoredHistory, UsagePage
+from app.store import StoredConversation, StoredHistory, UsagePage, Wanted
+from app.store.calibrations import read_models_used
 from app.store.chunks import chunks_named, find_summary, read_summaries
-from app.store.conversations import find_conversation, find_pins
+from app.store.conversations import find_conversation, find_pins, search_conversations
 from app.store.histories import find_titles
 from app.store.tables import Paging
 from app.store.usage import read_records
@@ -45,6 +47,10 @@ CHARTED = 200
 CALLS = 3 * CHARTED
 """Maximum number of ledger records that are read for the chart."""
 SUMMARIES = 20
+LISTED = 50
+"""Conversations on a page of the list."""
+STATUSES = get_args(Status)
+HERE = "/ui/conversations"
 PER_PAGE = 50
 """Messages on a page of the timeline, and entries on a page of the payload."""
 DONE: Mapping[str, str] = {
@@ -56,7 +62,35 @@ DONE: Mapping[str, str] = {
 }
 """Messages about a successful action, by the action's name. The page shows one after the redirect."""
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
+Text = Annotated[str, Query(max_length=200)]
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix=HERE)
+
+
+@router.get("")
+async def list_conversations(
+    visit: TheVisit,
+    q: Text = "",
+    status: Text = "",
+    model: Text = "",
+    after: Annotated[str | None, Query(max_length=1_000)] = None,
+) -> Response:
+    wanted = Wanted(text=q.strip(), status=status or None, model=model or None)
+    asked = {"q": wanted.text, "status": status, "model": model}  # Values of the form, for the link to the next page.
+    found = await visit.find(search_conversations, wanted, Paging(LISTED, after, "desc"))
+    return visit.page(
+        "conversations.html",
+        found=found,
+        titles=await visit.find(find_titles, [each.id for each in found.data]),
+        wanted=wanted,
+        asked=asked,
+        is_filtered=wanted != Wanted(),
+        first_page=after is None,
+        statuses=STATUSES,
+        models=await visit.find(read_models_used, 100),
+        here=HERE,
+        others_exist=await visit.others_exist(),
+    )
 
 
 async def _conversation(visit: TheVisit, conversation_id: ConversationId) -> StoredConversation:
@@ -86,7 +120,7 @@ def page_at(number: int | None, count: int) -> Screenful:
     return Screenful(first, min(first + PER_PAGE, count) - 1, count)
 
 
-@router.get("")
+@router.get("/{conversation_id}")
 async def show_conversation(
     visit: TheVisit, conversation: TheConversation, at: Number = None, done: str = ""
 ) -> Response:
@@ -169,7 +203,7 @@ def _by_summary(ledger: UsagePage) -> dict[str, Any]:
     return {by.summary_id: record for by, record in made if by is not None and by.summary_id is not None}
 
 
-@router.get("/payload")
+@router.get("/{conversation_id}/payload")
 async def show_payload(visit: TheVisit, conversation: TheConversation, at: Annotated[int, Query(ge=1)] = 1) -> Response:
     """Show the page of the latest payload with the entry `at`, counted from 1."""
     history = await _latest_history(visit, conversation)
@@ -196,14 +230,14 @@ async def _latest_history(visit: Visit, conversation: StoredConversation) -> Sto
     return history if history and history.is_latest else None
 
 
-@router.get("/handoff.md")
+@router.get("/{conversation_id}/handoff.md")
 async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Response:
     answer = await conversations.read_handoff(visit.services, visit.tenant, conversation.id)
     answer.headers.update({**HEADERS, "content-disposition": 'attachment; filename="handoff.md"'})
     return answer
 
 
-@router.get("/status")
+@router.get("/{conversation_id}/status")
 async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Response:
     """Return the time of the latest request. An open page polls this route."""
     found = await visit.find(find_conversation, conversation_id)
@@ -212,7 +246,7 @@ async def show_status(visit: TheVisit, conversation_id: ConversationId) -> Respo
     return Response(msgspec.json.encode({"updated": found.updated_at}), headers=HEADERS, media_type="application/json")
 
 
-@router.get("/summaries/{summary_id}")
+@router.get("/{conversation_id}/summaries/{summary_id}")
 async def show_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, done: str = "") -> Response:
     return await _summary_page(visit, conversation, summary_id, done=DONE.get(done))
 
@@ -250,7 +284,7 @@ async def _summary_page(
     )
 
 
-@router.post("/pins/{number}")
+@router.post("/{conversation_id}/pins/{number}")
 async def pin_message(
     visit: TheVisit, conversation: TheConversation, form: TheForm, number: Annotated[int, Path(ge=1, le=10**9)]
 ) -> Response:
@@ -266,7 +300,7 @@ async def pin_message(
     return _back(conversation, "pinned" if wanted else "unpinned", f"m{number}", at=number)
 
 
-@router.post("/compact")
+@router.post("/{conversation_id}/compact")
 async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
     """Compact the stored messages, as `POST /context/conversations/{id}/compact` without messages does. The form's key
     is used for this request only."""
@@ -292,7 +326,7 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
     return await _page(visit, conversation, problem=f"No summary was made: {why}.", status=409)
 
 
-@router.post("/summaries/{summary_id}")
+@router.post("/{conversation_id}/summaries/{summary_id}")
 async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
     """Replace a summary's text, or delete the summary if the form has the field `delete`."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
@@ -310,12 +344,12 @@ async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_i
     return redirected(f"/ui/conversations/{segment(id_)}/summaries/{edited.id}?done=edited")
 
 
-@router.get("/delete")
+@router.get("/{conversation_id}/delete")
 async def ask_about_deletion(visit: TheVisit, conversation: TheConversation) -> Response:
     return visit.page("delete.html", conversation=conversation, keeps_messages=visit.services.keeps_messages)
 
 
-@router.post("/delete")
+@router.post("/{conversation_id}/delete")
 async def delete_conversation(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
     await conversations.delete_conversation(visit.services, visit.tenant, conversation.id)
     return redirected("/ui/conversations")
