@@ -136,7 +136,7 @@ class InspectorSettings(Section):
     enabled: bool = True
     """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`. If this is off, they answer 404."""
     password: SecretStr | None = Field(None, min_length=SHORTEST_PASSWORD)
-    """The operator's password, at least 16 characters. It opens the pages of all tenants.
+    """The operator's password, at least 16 characters. The password opens the pages of all tenants.
 
     Null: `steno serve` on a terminal and `steno run` make and print a password for this run; otherwise no page shows
     all tenants. A new password ends all sessions. With `server.admin`, only that address accepts the password.

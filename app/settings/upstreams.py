@@ -68,7 +68,7 @@ class UpstreamSettings(Section):
     """The provider to which Steno sends requests; see [upstreams](upstreams.md)."""
 
     base_url: str = "https://api.openai.com/v1"
-    """Address of the provider's API. Its path replaces the `/v1` of the client's requests.
+    """Address of the provider's API. The address's path replaces the `/v1` of the client's requests.
 
     Most providers need the path: `https://api.openai.com/v1`, not `https://api.openai.com`. If the address has no list
     of models, Steno warns at the start, and so does `steno doctor`.
