@@ -4,9 +4,9 @@
    decides, or a sentence that names an input, an excess, and a measure of tokens or context.
 2. Shape (`refused_shape`): the order or the form of messages is wrong, maybe because Steno changed the history. Errors
    about signed thinking or sizes do not count.
-3. Missing path (`says_no_such_path`): the path is unknown, rather than a resource that the path names.
-4. Echo (`echoes`): a number in an error may be a quotation from the request. Steno looks for the number's digits and
-   for the words next to the number, because the error may have changed the number.
+3. Missing path (`says_no_such_path`): the provider lacks the path. A missing model or another resource does not count.
+4. Echo (`echoes`): a number in an error may be a quotation from the request. Steno looks for the number's digits, and
+   for the words next to the number, because the error may show the number in another form.
 5. Retry (`is_repeatable`, `named_pause`): whether and when a client may send the same request again.
 6. Relay (`provider_error`): the error object at the end of a stream that has begun.
 
@@ -127,7 +127,7 @@ def is_error(body: object) -> bool:
 
 
 def _is_error_frame(body: object) -> bool:
-    """Return whether a mapping has an error, or its type is one."""
+    """Return whether a mapping contains an error, or has the type of an error."""
     return isinstance(body, Mapping) and bool(
         body.get("error") or body.get("error_msg") or body.get("type") in ("error", "response.failed")
     )
@@ -224,7 +224,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
         return False
     content = decoded_body(body)
     if isinstance(content, str):
-        return "model" not in content.lower()  # A web server's own page.
+        return "model" not in content.lower()  # This is a web server's own page.
     message = next(iter(_read_error(content).messages), "")[:_LONGEST_PATH].strip().lower()
     return _PATTERNS["missing_path"].fullmatch(message) is not None
 
@@ -247,7 +247,7 @@ _BESIDE = r"[\W_]{1,20}"
 
 
 def echoed_in(error: str, number: int, body: bytes) -> bool:
-    """Return whether an error may quote this number from the request. Return True if unknown."""
+    """Return whether an error may quote this number from the request. Return True if Steno cannot find out."""
     if len(body) > LONGEST_COMPARED:
         return True
     try:
