@@ -52,8 +52,8 @@ _DECODER = json.JSONDecoder()
 DEEPEST = 8
 """Greatest depth that Steno reads, of JSON inside of strings, too."""
 LONGEST_TEXT = 20_000
-_LONGEST_CODE, _LONGEST_SHAPE, _LONGEST_PATH = 100, 8_000, 1_000
-"""Most characters that Steno reads: of a code, of a refusal of a shape (bytes), of a message about a missing path."""
+_LONGEST_SHAPE, _LONGEST_PATH = 8_000, 1_000
+"""Most that Steno reads: bytes of a refusal of a shape, characters of a message about a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -79,7 +79,7 @@ def read_overflow(status: int, body: object, *, first_frame: bool = False) -> Ov
     if status not in OVERFLOW_STATUSES or error.status in _OTHER_STATUSES:
         return None
     message = _plain(". ".join(error.messages)[:LONGEST_TEXT])
-    text = ". ".join((message, *error.codes))
+    text = ". ".join((message, *error.codes))[: 2 * LONGEST_TEXT]
     if _says("per_time", message) and (bucket := _PATTERNS["bucket"].search(message)):
         limit, requested = int(bucket[1]), int(bucket[2])
         # A request within the limit succeeds after a wait.
@@ -114,7 +114,7 @@ class _Error:
 
     messages: list[str] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
-    """Codes and types in lower case, with `_` for spaces and hyphens."""
+    """Codes and types in lower case."""
     param: str = ""
     status: int | None = None
     """HTTP status in the body."""
@@ -138,7 +138,7 @@ def _read_error(value: object, error: _Error | None = None, depth: int = 0) -> _
     error = error or _Error()
     if isinstance(value, str) and value:
         text = value[:LONGEST_TEXT]
-        if depth < DEEPEST and (start := text.find("{")) >= 0:
+        if (start := text.find("{")) >= 0:
             with suppress(ValueError, RecursionError):
                 inner, _ = _DECODER.raw_decode(text, start)
                 if len(error.messages) < len(_read_error(inner, error, depth + 1).messages):
@@ -155,10 +155,10 @@ def _read_error(value: object, error: _Error | None = None, depth: int = 0) -> _
         for name in _MEMBERS["codes"]:
             code = members.get(name)
             if isinstance(code, str):
-                error.codes.append(re.sub(r"[\s-]+", "_", code[:_LONGEST_CODE].lower()))
+                error.codes.append(code.lower())
             else:
                 _read_error(code, error, depth + 1)
-            if name != "type" and error.status is None and re.fullmatch(r"[45][0-9][0-9]", str(code)):
+            if error.status is None and re.fullmatch(r"[45][0-9][0-9]", str(code)):
                 error.status = int(str(code))
         numbers = {name: member for name, member in members.items() if type(member) is int and member > 0}
         error.numbers = numbers | error.numbers

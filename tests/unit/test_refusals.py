@@ -205,6 +205,10 @@ def test_what_nests_too_deeply_or_is_no_json_is_read_as_it_is() -> None:
     for _ in range(30):
         deep = {"error": deep}
     assert read_overflow(400, deep) == Overflow("context_window", needs_pressure=True)
+    lists: Any = deep
+    for _ in range(2_000):
+        lists = [lists]
+    assert read_overflow(400, lists) == Overflow("context_window", needs_pressure=True)
     quoted = "prompt is too long: 9000 tokens > 8192 maximum"
     for _ in range(7):
         quoted = json.dumps({"message": quoted})
