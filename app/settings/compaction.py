@@ -101,7 +101,7 @@ class CompactionSettings(Section):
     """
 
     preset: ChosenPreset = "default"
-    """Name of a bundle of settings. Your other settings override those of the bundle. `off`: Steno compacts nothing.
+    """Name of a bundle of settings. Your other settings override the bundle's settings. `off`: Steno compacts nothing.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
     `x-context-preset`), and so may an entry in `models`. Steno then ignores this section except `background` and

@@ -66,7 +66,7 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     upstreams: dict[str, NamedUpstreamSettings] = {}
-    """Further providers by name. A request selects one by its model, or by the base URL `/u/{name}/v1`.
+    """Further providers by name. A request selects a provider by its model, or by the base URL `/u/{name}/v1`.
 
     [Upstreams](upstreams.md) describes the choice of an upstream. An entry has all settings of `upstream`, and
     `models`. A name has 1 to 64 characters: a-z, 0-9, _ and -. For example:

@@ -184,7 +184,7 @@ class ModelSettings(Section):
     base_model: str | None = Field(None, min_length=1)
     """Model with the same tokenizer and window, such as gpt-4o for an Azure deployment chat-prod."""
     preset: ChosenPreset | None = None
-    """Preset of requests for the model; null: that of `compaction.preset`."""
+    """Preset of requests for the model; null: `compaction.preset`."""
 
     @model_validator(mode="after")
     def _is_of_use(self) -> Self:
