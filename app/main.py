@@ -26,8 +26,8 @@ from app.compaction.caches import ChunkMemory, RecallIndexCache
 from app.compaction.compactor import Compactor
 from app.compaction.summariser_client import Summariser, SummaryRouting
 from app.conversation.identity import Identity
+from app.formats.paths import FORMATS, format_at, keeps_version, key_headers, mark_of
 from app.formats.reader import MessageReader
-from app.formats.registry import FORMATS, format_at, keeps_version, key_headers, mark_of
 from app.http.admission import BytesInFlight, HostPolicy
 from app.http.headers import new_instance
 from app.http.upstream import CONNECT_SECONDS, Upstream

@@ -32,8 +32,8 @@ from app.compaction.request import ChatRequest
 from app.compaction.verify import coverage_of
 from app.errors import InvalidRequest
 from app.formats.format import WireFormat
+from app.formats.paths import BY_NAME
 from app.formats.raw_json import RawObject
-from app.formats.registry import BY_NAME
 from app.formats.requests import BOUNDS, WireRequest, is_given, read_focus
 from app.http.headers import CONVERSATION_ID
 from app.proxy.caller import Caller

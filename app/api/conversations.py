@@ -34,8 +34,8 @@ from app.compaction.handoff import handoff, standing
 from app.conversation.messages import History, Kind, Message
 from app.conversation.secrets import without_secrets
 from app.errors import InvalidRequest, MessagesNotKept, SummaryNotFound
+from app.formats.paths import BY_NAME
 from app.formats.raw_json import Unreadable
-from app.formats.registry import BY_NAME
 from app.proxy.exchange import Services
 from app.proxy.reply import tokens_of
 from app.store import Paging, Pin, StoredConversation, StoredHistory, StoredMessage, UnknownCursor

@@ -28,11 +28,10 @@ from app.errors import (
     UnsupportedMediaType,
 )
 from app.formats.format import WireFormat
+from app.formats.paths import BY_NAME, FORMAT_NAMES
 from app.formats.raw_json import RawObject, Unreadable
-from app.formats.registry import BY_NAME, FORMAT_NAMES
 from app.http.asgi import peer_of, read_body
-from app.http.credentials import is_trusted
-from app.http.headers import value_of
+from app.http.headers import is_trusted, value_of
 from app.proxy.conversation_ids import name_in_path
 from app.proxy.exchange import Services
 from app.proxy.request import plain_body

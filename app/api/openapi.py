@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from app.compaction.decision import OUTPUT_CAPPED, THINKING_OFF, Status
 from app.compaction.view import ACTIONS
 from app.formats.compaction_events import EVENT_SHAPES
-from app.formats.registry import COUNTS
+from app.formats.paths import COUNTS
 from app.formats.requests import LONGEST_FOCUS
 from app.http import headers
 from app.proxy.reply import Context

@@ -27,6 +27,7 @@ CHUNK_WORDS_SHARE, CHUNK_WORDS_TOKENS = 0.06, 4_096
 """Maximum share of `Budget.room`, and maximum tokens, for the user's words in one chunk."""
 CONTEXT_SHARE = 0.10
 """Maximum share of the limit for the note that repeats client context."""
+CEILING_SHARE = 0.95
 COST_GATE_SHARE = 0.95
 """Share of the limit above which the cost gate no longer postpones a compaction. The rest covers estimation errors."""
 RATIO_STEP = 0.25
@@ -46,6 +47,9 @@ REMEMBERED_SHARE = 0.5
 """Minimum size of a request that counts for `RequestRate`, as a share of `background_threshold`."""
 LEAST_KEPT = 0.5
 """Minimum share of target and tail that remains when Steno subtracts the expected growth, which is uncertain."""
+LEAST_ROOM = 2_000
+LEAST_SHARE = 0.25
+"""Minimum tokens of a prompt besides the instructions: `LEAST_ROOM`, or `LEAST_SHARE` of the limit if that is less."""
 
 
 class Window(Struct, frozen=True):
@@ -304,4 +308,6 @@ def background_budget(budget: Budget, growth: int) -> Budget:
     )
 
 
-CEILING_SHARE = 0.95
+def least_room(budget: Budget) -> int:
+    """Return the minimum tokens of a prompt besides the instructions."""
+    return max(1, min(LEAST_ROOM, int(LEAST_SHARE * budget.limit)))

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.budget import CEILING_SHARE, PROMPT_ERROR, Budget, Trigger, least_output
+from app.compaction.budget import CEILING_SHARE, LEAST_SHARE, PROMPT_ERROR, Budget, Trigger, least_output, least_room
 
 MIN_LIMIT = 1_000
 """Minimum tokens of a window. A smaller number in an error is a quota, or not a number of tokens."""
@@ -29,9 +29,6 @@ SENT_MEDIA_SHARE = 0.50
 """Share of the refused prompt that Steno tries next if the refusal has no numbers: without media, and with media."""
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
-LEAST_ROOM = 2_000
-LEAST_SHARE = 0.25
-"""Minimum tokens of a prompt besides the instructions: `LEAST_ROOM`, or `LEAST_SHARE` of the limit if that is less."""
 PAYLOAD_SHARE = 0.9
 """Share of a byte limit that the smaller prompt may use, because tokens and bytes do not shrink in proportion."""
 
@@ -224,8 +221,3 @@ def _within(budget: Budget, limit: int, target: int) -> Budget:
         fold=int(budget.fold * share),
         cost_gate_limit=0,
     )
-
-
-def least_room(budget: Budget) -> int:
-    """Return the minimum tokens of a prompt besides the instructions."""
-    return max(1, min(LEAST_ROOM, int(LEAST_SHARE * budget.limit)))

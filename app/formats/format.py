@@ -7,7 +7,7 @@ A format is one conversation API: its paths, and its JSON for history, answers, 
 4. `render`: turns a view into raw messages. Verbatim messages keep the client's bytes, so that provider caches match
    and unknown members survive.
 
-A format has no state, does no I/O, and imports no other format. `registry` lists all formats. The proxy finds a
+A format has no state, does no I/O, and imports no other format. `paths` lists all formats. The proxy finds a
 request's format by its path. A summary call uses a format that the upstream for summaries supports.
 """
 

@@ -19,7 +19,7 @@ from app.api.dependencies import ConversationId
 from app.compaction.decision import Status
 from app.conversation.reasons import Code
 from app.errors import StenoError, SummaryNotFound
-from app.formats.registry import BY_NAME, key_headers
+from app.formats.paths import BY_NAME, key_headers
 from app.inspector.charts import ChartedRequest, chart_of, requests_of, window_shares
 from app.inspector.pages import HEADERS, address, currency_of, segment
 from app.inspector.payload import (

@@ -30,9 +30,8 @@ from msgspec.structs import astuple, replace
 from app.api.dependencies import base_of, is_https, steno_error
 from app.checks import Finding
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials, OriginNotAllowed, StenoError, UnknownPath
-from app.http import credentials
 from app.http.asgi import peer_of, read_body
-from app.http.headers import value_of
+from app.http.headers import client_of, value_of
 from app.inspector.pages import FILES, HEADERS, counted, render
 from app.providers.model_listings import ModelListing
 from app.providers.providers import Provider
@@ -374,7 +373,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
     # Before sign-in there is no form token. The origin check stops other sites from signing a visitor in.
     if origin is not None and origin.partition("://")[2] != host:
         raise OriginNotAllowed("Sign in on Steno's own page.", "origin")
-    address = credentials.client_of(scope["headers"], peer_of(scope), authenticator.trusted_proxies)
+    address = client_of(scope["headers"], peer_of(scope), authenticator.trusted_proxies)
     if seconds := guesses.wait(address):
         guesses.count(address)
         wait = counted(ceil(seconds / 60), "minute")

@@ -24,8 +24,8 @@ from app.conversation.identity import Identity as Digests
 from app.conversation.messages import lazy
 from app.errors import InvalidCredentials, InvalidRequest, MissingCredentials
 from app.formats.format import WireFormat
-from app.http.credentials import Network, is_from_this_machine, is_trusted, keys_in
-from app.http.headers import Headers, forwarded
+from app.http.credentials import keys_in
+from app.http.headers import Headers, Network, forwarded, is_from_this_machine, is_trusted
 from app.http.http1 import RequestHead
 from app.http.upstream import Upstream
 

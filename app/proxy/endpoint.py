@@ -19,8 +19,8 @@ from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
 from app.conversation.reasons import Code, Reason, because
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError, UpstreamUnreachable
+from app.formats.paths import format_at, uncompacted
 from app.formats.refusals import is_repeatable
-from app.formats.registry import format_at, uncompacted
 from app.http.asgi import (
     CONNECTION,
     KNOWN,

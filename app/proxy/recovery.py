@@ -26,8 +26,9 @@ from time import monotonic
 import structlog
 from msgspec.structs import replace
 
+from app.compaction.budget import least_room
 from app.compaction.decision import Decision, capped
-from app.compaction.overflow import Overflow, Payload, SmallerLimits, least_room, limits_after
+from app.compaction.overflow import Overflow, Payload, SmallerLimits, limits_after
 from app.compaction.verify import order_of
 from app.compaction.view import without_thinking
 from app.conversation.reasons import Code, because

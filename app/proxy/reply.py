@@ -22,7 +22,7 @@ from app.conversation.reasons import Code, Reason
 from app.errors import StenoError, UpstreamDisconnected
 from app.formats.answers import LARGEST_WHOLE, AnswerEditor, ContextMembers
 from app.formats.format import WireFormat
-from app.formats.registry import Uncompacted, path_of
+from app.formats.paths import Uncompacted, path_of
 from app.formats.sse import FrameSplitter, first_end, last_end
 from app.http.asgi import AbortedAnswer, ClientAnswer
 from app.http.connection import UpstreamExchange

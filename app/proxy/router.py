@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import BadTarget, MethodNotAllowed, StenoError, UnknownPath, WebSocketNotSpoken
 from app.formats.format import WireFormat
-from app.formats.registry import format_counted, format_posted
+from app.formats.paths import format_counted, format_posted
 from app.http.admission import (
     HostPolicy,
     check_headers,

@@ -16,7 +16,7 @@ from app.compaction.budget import CAP, MIN_SUMMARY, TARGET, Shares
 from app.compaction.mask import MaskPolicy
 from app.compaction.planning_state import Policy
 from app.compaction.prompts import SUMMARY_PROMPT
-from app.formats.registry import FORMATS
+from app.formats.paths import FORMATS
 from app.settings.presets import PRESET_NAMES, PRESETS, Preset, PresetName
 from app.settings.types import ChosenPreset, Ratio, Seconds, Section
 from app.settings.upstreams import entry_of

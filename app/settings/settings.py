@@ -22,7 +22,7 @@ from pydantic_settings import (
 )
 
 from app.conversation.wordings import read_wordings
-from app.formats.registry import FormatName
+from app.formats.paths import FormatName
 from app.settings.compaction import CompactionSettings, SummarySettings
 from app.settings.presets import PRESETS
 from app.settings.server import (

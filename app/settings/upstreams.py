@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from app.formats.registry import FORMAT_NAMES, FormatName
+from app.formats.paths import FORMAT_NAMES, FormatName
 from app.settings.types import ChosenPreset, Rate, Seconds, Section
 from app.tokens.costs import MOST_TOKENS, Price
 

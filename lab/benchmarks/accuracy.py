@@ -26,9 +26,9 @@ from app.conversation.identity import Identity
 from app.conversation.messages import Message
 from app.formats.chat_completions import CHAT_COMPLETIONS
 from app.formats.format import WireFormat
+from app.formats.paths import FORMATS
 from app.formats.raw_json import Unreadable
 from app.formats.reader import MessageReader
-from app.formats.registry import FORMATS
 from app.formats.requests import WireRequest
 from app.tokens.calibration import claude_version, prior_for
 from app.tokens.estimator import Estimator

@@ -31,10 +31,10 @@ from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.formats.answers import ContextMembers
 from app.formats.compaction_events import EVENT_SHAPES, EventShape
 from app.formats.format import WireFormat
+from app.formats.paths import FORMATS
 from app.formats.raw_json import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.refusals import decoded_body, read_overflow
-from app.formats.registry import FORMATS
 from app.formats.requests import BodyBounds, TooManyMessages
 from app.formats.spec import SummaryAnswer
 from app.formats.sse import FrameSplitter, frames_in

@@ -24,10 +24,10 @@ from app.errors import InvalidRequest, LoopDetected
 from app.formats.answers import ContextMembers
 from app.formats.compaction_events import EventShape
 from app.formats.format import WireFormat
+from app.formats.paths import FORMATS
 from app.formats.raw_json import RawObject, Unreadable
 from app.formats.reader import MessageReader
 from app.formats.refusals import decoded_body, echoed_in, error_body, is_repeatable, named_pause, read_overflow
-from app.formats.registry import FORMATS
 from app.formats.requests import OWN_MEMBERS, WireRequest
 from app.formats.sse import FrameSplitter
 from app.http.admission import HostPolicy, check_hops

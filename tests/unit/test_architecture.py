@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.formats.registry import FORMATS
+from app.formats.paths import FORMATS
 
 APP = Path(__file__).parents[2] / "app"
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.conversation.authored_text import authored_in, authored_text, is_result
 from app.conversation.identity import LONGEST_TITLE, LONGEST_TITLED, title_of
 from app.conversation.messages import Kind, Message
-from app.formats.registry import FORMATS
+from app.formats.paths import FORMATS
 
 Parts = tuple[str, ...]
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from app.formats.answers import AnswerEditor
-from app.formats.registry import FORMATS
+from app.formats.paths import FORMATS
 from app.main import tariffs_of
 from app.providers.ledger import Ledger
 from app.settings import load

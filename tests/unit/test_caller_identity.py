@@ -8,17 +8,8 @@ import pytest
 
 from app.conversation.identity import Identity as Digests
 from app.errors import InvalidCredentials, MissingCredentials
-from app.http.credentials import (
-    ACCOUNTS,
-    CREDENTIALS,
-    KEYS,
-    QUERY_KEYS,
-    client_of,
-    keys_alone,
-    keys_in,
-    sends_key,
-    without_keys,
-)
+from app.http.credentials import ACCOUNTS, CREDENTIALS, KEYS, QUERY_KEYS, keys_alone, keys_in, sends_key, without_keys
+from app.http.headers import client_of
 from app.proxy.caller import ANONYMOUS, Authenticator, Identity
 
 DIGESTS = Digests(b"secret")

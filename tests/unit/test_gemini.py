@@ -10,9 +10,9 @@ import pytest
 from app.compaction.view import Altered, Conversation, Verbatim, View
 from app.formats.answers import ContextMembers
 from app.formats.gemini import GEMINI
+from app.formats.paths import format_at, format_counted, format_posted, keeps_version
 from app.formats.reader import MessageReader
 from app.formats.refusals import decoded_body, read_overflow
-from app.formats.registry import format_at, format_counted, format_posted, keeps_version
 from app.http.upstream import Upstream
 from app.tokens.estimate import Costs
 from tests.unit.conversations import IDENTITY, count

@@ -13,7 +13,7 @@ from statistics import mean
 
 import pytest
 
-from app.formats.registry import FORMATS
+from app.formats.paths import FORMATS
 from app.tokens.tokenizer import TABLES
 from lab.benchmarks.accuracy import KNOWN, Scored, Scorer
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.conversation.identity import Identity
 from app.formats import raw_json
+from app.formats.paths import FORMATS
 from app.formats.raw_json import (
     BLOCK,
     LONGEST_KEY,
@@ -27,7 +28,6 @@ from app.formats.raw_json import (
     split_array,
 )
 from app.formats.reader import Decode, MessageReader
-from app.formats.registry import FORMATS
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -12,7 +12,7 @@ import pytest
 from app.api import openapi
 from app.compaction.decision import Status
 from app.formats.compaction_events import EVENT_SHAPES
-from app.formats.registry import COUNTS, FORMATS
+from app.formats.paths import COUNTS, FORMATS
 from app.formats.requests import OPTIONS
 from app.http.credentials import CREDENTIALS
 from tests.shown_examples import ROOT, SCHEMA, recorded_rest, written_files

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from app.formats.paths import COUNTS, FORMAT_NAMES, FORMATS, format_at, key_headers
 from app.formats.refusals import says_no_such_path
-from app.formats.registry import COUNTS, FORMAT_NAMES, FORMATS, format_at, key_headers
 
 CASES: dict[str, list[Any]] = yaml.safe_load(Path(__file__).with_name("paths.yaml").read_text("utf-8"))
 BEARER, OWN = (b"authorization", b"Bearer sk"), (b"x-api-key", b"sk")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from app.formats.registry import FORMATS
+from app.formats.paths import FORMATS
 from app.main import create_app
 from app.proxy.caller import Caller
 from app.proxy.request import MOST_GUESSED
