@@ -80,7 +80,6 @@ class CallPairing:
         if self._is_closed:
             self._is_closed, self._batch_begins = False, message
             self._unanswered.clear()
-        self._latest = None
         for place, call in enumerate(calls):
             position = CallPosition(message, place)
             self._unanswered[position] = call

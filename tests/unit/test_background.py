@@ -106,10 +106,6 @@ NOTHING: Any = None
 WRITING: Any = SimpleNamespace(routes=lambda _: [SimpleNamespace(provider=SimpleNamespace(name="upstream"), model="m")])
 
 
-def room() -> BackgroundRoom:
-    return BackgroundRoom(1, 1, 1)
-
-
 class Continuing(RequestRates):
     """Rates of conversations that are likely to continue and to grow by 600 tokens."""
 
@@ -121,7 +117,7 @@ class Beginning(Background):
     """One that writes down what it would begin, for conversations that are likely to continue."""
 
     def __init__(self) -> None:
-        super().__init__(NOTHING, WRITING, Continuing(), room(), OwnedTasks())
+        super().__init__(NOTHING, WRITING, Continuing(), BackgroundRoom(), OwnedTasks())
         self.begun: list[Any] = []
 
     def _begin(self, request: Any, target: int) -> None:  # noqa: ARG002
@@ -154,6 +150,21 @@ def test_a_compaction_is_planned(planned: int | None, tokens: int, decision: Dec
     background.consider(request, BackgroundSettings(), decision)
     limits = [(begun.budget.limit, begun.budget.target) for begun in background.begun]
     assert limits == ([(LIMIT, LIMIT // 2 - 600)] if begins else [])
+
+
+async def test_a_conversation_has_one_background_compaction_at_a_time_and_room_for_the_next() -> None:
+    purposes: list[str] = []
+
+    async def make_ahead(request: Any, _: int) -> None:
+        purposes.append(request.purpose)
+
+    request, tasks = asked(conversation(message("user"))), OwnedTasks()
+    background = Background(make_ahead, NOTHING, RequestRates(), BackgroundRoom(), tasks)
+    for _ in range(2):
+        background._begin(request, 500)
+        background._begin(request, 500)
+        await tasks.drain(60.0)
+    assert purposes == ["background", "background"]
 
 
 def test_trouble_of_its_own_does_not_reach_the_request_that_was_answered() -> None:

@@ -151,6 +151,13 @@ def test_rare_words_outweigh_common_ones() -> None:
     assert index.rarity("never", 16) > index.rarity("kestrel", 16) > index.rarity("lamp", 16)
 
 
+def test_a_long_answer_matches_less_than_the_same_words_of_the_user() -> None:
+    index, text = Index(""), f"kestrel {'plain remark. ' * 50}"
+    index.read([message("assistant", text), message("user", "plain"), message("user", text)])
+    scores = index.scores({"kestrel": 1.0}, len(index.passages))
+    assert scores[0] < scores[[passage.message for passage in index.passages].index(2)]
+
+
 def test_words_that_most_passages_hold_find_nothing() -> None:
     index = index_of(*("lamp",) * (FEW_PASSAGES + 1))
     assert index.scores({"lamp": 1.0}, FEW_PASSAGES + 1) == {}

@@ -137,7 +137,7 @@ def test_who_states_something_needs_more_of_a_match_than_who_asks(question: str,
     assert bool(quoted(recall(asked, summarised(asked, 40)))) == found
 
 
-def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_first() -> None:
+def test_of_a_long_answer_a_sentence_is_quoted() -> None:
     said, advice = "Our kestrel eats lizards.", "Feed a kestrel mice on day {}, and count what it eats by noon."
     answer = assistant(" ".join(advice.format(n) for n in range(10)))
     asked = talk(user(said), answer, question="Which lizards or mice may our kestrel eat?", fillers=200)
@@ -146,9 +146,6 @@ def test_of_a_long_answer_a_sentence_is_quoted_and_what_the_user_says_comes_firs
     [piece] = (line for line in found if line.startswith("2 assistant"))
     assert piece.startswith("2 assistant, in part: Feed a kestrel mice")
     assert piece.count("Feed") <= 2
-    brief = quoted(recall(asked, summarised(asked, 200), {"max_recall_tokens": 50}))
-    assert said in brief
-    assert "Feed" not in brief
 
 
 def test_a_question_that_goes_on_from_the_latest_messages_has_before_it_what_it_is_about() -> None:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from app.runtime.caches import Erased
 from app.store import StatementRefused, Store, StoreUnavailable, schema
-from app.store.engine import Contended, Database, is_away, unavailable
+from app.store.engine import Contended, Database, describe, is_away, unavailable
 from app.store.store import CONNECT_PAUSE_SECONDS
 from app.store.write_behind import WriteBehind
 
@@ -84,20 +84,21 @@ class OfPostgreSQL(Exception):
 
 
 @pytest.mark.parametrize(
-    ("states", "kind"),
+    ("states", "kind", "description"),
     [
         # A disk that fails, a limit of time, a server that stops, a standby; and one that is being restored, or whose
         # password is being changed.
-        ("25P03 57014 57P01 58030 25006 08006 53300 55000 3D000 28000", StoreUnavailable),
-        ("40P01 55P03", Contended),
-        ("22021 23505 42P01", StatementRefused),
+        ("25P03 57014 57P01 58030 25006 08006 53300 55000 3D000 28000", StoreUnavailable, "the database is not"),
+        ("40P01 55P03", Contended, "another process is at it"),
+        ("22021 23505 42P01", StatementRefused, "the database refused"),
     ],
 )
-def test_only_what_is_said_against_a_statement_refuses_it(states: str, kind: type[StoreUnavailable]) -> None:
+def test_only_what_is_said_against_a_statement_refuses_it(states: str, kind: Any, description: str) -> None:
     """The others are tried again, and what waits for them stays."""
     for state in states.split():
         error = DBAPIError("INSERT", {}, OfPostgreSQL(state))
         assert (type(unavailable(error)), is_away(error)) == (kind, kind is not StatementRefused), state
+        assert describe(error).startswith(description)
 
 
 def rights_in(folder: Path) -> dict[str, int]:
