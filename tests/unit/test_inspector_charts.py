@@ -74,10 +74,6 @@ def drawn(*requests: ChartedRequest) -> Any:
     return SimpleNamespace(**chart)
 
 
-def heights(points: str) -> list[float]:
-    return [float(point.split(",")[1]) for point in points.split()]
-
-
 @given(
     st.lists(
         st.tuples(
@@ -104,7 +100,7 @@ def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int, int]
     ]
     chart = drawn(*shown)
     at = [float(number) for point in chart.area.split() for number in point.split(",")[1:]]
-    at += heights(chart.sent) + [at for at, _ in chart.y_ticks]
+    at += [float(point.split(",")[1]) for point in chart.sent.split()] + [at for at, _ in chart.y_ticks]
     at += [mark[end] for mark in chart.marks for end in ("upper", "lower")]
     assert all(0 <= height <= 100 for height in at)
     assert all(0 <= column.x <= 100 for column in chart.columns)

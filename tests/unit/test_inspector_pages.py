@@ -12,7 +12,7 @@ from app.compaction.chunks import Outcome
 from app.compaction.decision import StepName
 from app.compaction.prompts import chunk_text
 from app.inspector import pages
-from app.inspector.payload import Entry, entry_of, explained, folded, message_count, places_of, said_in, stretches_of
+from app.inspector.payload import entry_of, explained, folded, message_count, places_of, said_in, stretches_of
 from app.store import StoredMessage
 from tests.unit.conversations import chunk, conversation, turns
 
@@ -98,12 +98,8 @@ ARCHIVED = {
 }
 
 
-def entries_of(parts: Any, archived: Any, chunks: Any) -> list[Entry]:
-    return [entry_of(place, chunks) for place in places_of(parts, archived)]
-
-
 def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
-    entries = entries_of(PARTS, ARCHIVED, {CHUNK.id: CHUNK})
+    entries = [entry_of(place, {CHUNK.id: CHUNK}) for place in places_of(PARTS, ARCHIVED)]
     shown = [(each.kind, each.index, each.said and each.said.text, bool(each.note)) for each in entries]
     assert shown == [
         ("instructions", -1, "Be brief.", False),

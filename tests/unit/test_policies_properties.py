@@ -230,7 +230,7 @@ def orphans(messages: Sequence[Any]) -> list[str]:
         if calls:
             found += [f"result {id_} without a call" for id_ in following if id_ not in calls]
         if message["role"] == "tool" and (
-            not place or not (messages[place - 1].get("tool_calls") or _is_tool(messages[place - 1]))
+            not place or not (messages[place - 1].get("tool_calls") or messages[place - 1]["role"] == "tool")
         ):
             found.append(f"result {message['tool_call_id']} without a call")
     return found
@@ -243,10 +243,6 @@ def just_sent(messages: Sequence[Any]) -> Sequence[Any]:
         while start and messages[start - 1]["role"] == role:
             start -= 1
     return messages[start:]
-
-
-def _is_tool(message: Any) -> bool:
-    return bool(message["role"] == "tool")
 
 
 @PRESETS

@@ -70,17 +70,13 @@ MANY = [f"{number:04}" * 2_500 for number in range(40)]
 """Texts of which a reader for 100 kB may hold four, and four again in histories."""
 
 
-def known_of(counting: Counting) -> int:
-    return sum(counting.reader.unread_bytes([raw(text)]) == 0 for text in MANY)
-
-
 def test_a_history_goes_with_the_one_that_grew_out_of_it() -> None:
     """Also where many conversations reach the same place with the same message, as agents do."""
     counting = Counting(cache_bytes=100_000)
     for text in MANY:
         counting.read([text])
         counting.read([text, "go on"])
-    assert known_of(counting) <= 9
+    assert sum(counting.reader.unread_bytes([raw(text)]) == 0 for text in MANY) <= 9
 
 
 def test_what_a_message_means_is_digested_with_the_mark_of_its_format() -> None:

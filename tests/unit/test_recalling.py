@@ -492,7 +492,8 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
     found = with_recalled(asked, view, Recollection(asked), limits, cost)
     room = int(WIDE_RECALL * ratio * limit)
     assert problems(asked, found, limit) == problems(asked, view, limit)
-    assert _without_notes(found) == _covered(view)
+    without_notes = replace(found, parts=tuple(part for part in found.parts if part not in notes(found)))
+    assert _covered(without_notes) == _covered(view)
     assert sum(note.tokens for note in notes(found)[:-1]) <= room
     assert all(note.tokens == cost(own_message(note.text)) <= room for note in notes(found))
     assert found.tokens == view.tokens + sum(note.tokens for note in notes(found))
@@ -512,11 +513,6 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
         known.read(asked, data.draw(st.integers(0, len(asked.transcript))))
     assert with_recalled(asked, view, known, limits, cost) == found
     assert with_recalled(asked, view, known, limits, cost) == found
-
-
-def _without_notes(view: View) -> list[int]:
-    quoted = notes(view)
-    return _covered(replace(view, parts=tuple(part for part in view.parts if part not in quoted)))
 
 
 def _covered(view: View) -> list[int]:

@@ -28,11 +28,6 @@ def route(upstream: Upstream, model: str) -> Route:
     return Route(model, provider, CHAT_COMPLETIONS.summaries, [])
 
 
-async def ask_once(upstream: Upstream, model: str = "m") -> SummaryAnswer | Failure:
-    request = summary_request("Do.", "said", 300, 300)
-    return await Summariser(5.0, {}).ask(request, [route(upstream, model)], None, monotonic() + 10.0, "t")
-
-
 def sent(upstream: MockedUpstream) -> list[dict[str, Any]]:
     return [json.loads(body) for _, _, body in upstream.asked]
 
@@ -68,7 +63,9 @@ async def test_what_a_provider_does_not_know_is_left_out(
     refused = answer(status, json.dumps(refusal).encode())
     answers = iter([refused, answer(200, DONE, content_type="text/event-stream")])
     upstream = MockedUpstream({CHAT: lambda *_: next(answers)})
-    assert isinstance(await ask_once(upstream, model), SummaryAnswer)
+    request, routes = summary_request("Do.", "said", 300, 300), [route(upstream, model)]
+    reply = await Summariser(5.0, {}).ask(request, routes, None, monotonic() + 10.0, "t")
+    assert isinstance(reply, SummaryAnswer)
     first, second = sent(upstream)
     assert first.keys() == (FIRST_OF_REASONING if model == "o3" else FIRST)
     assert second == {name: first[name] for name in first if name != without} | instead

@@ -145,13 +145,9 @@ def test_the_floor_is_what_no_stage_may_touch() -> None:
 # Pins
 
 
-def pinned_talk(*positions: int) -> Conversation:
-    return conversation(*SAID).with_pins(positions)
-
-
 def test_copies_count_where_the_view_is_chosen() -> None:
     """A view that fits only without them does not fit."""
-    talk = pinned_talk(1)
+    talk = conversation(*SAID).with_pins((1,))
     assert least_view(talk, [chunk(talk, 0, 8)], Trigger(674)) is None
     assert sure(least_view(talk, [chunk(talk, 0, 8)], Trigger(675))).tokens == 675
 
