@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.compaction.decision import settle
+from app.compaction.plan import expected_view
 from app.compaction.planning_state import Path, Policy, build_view, initial_state
 from app.compaction.trim import fit, prune
 from app.compaction.verify import coverage_of, problems
@@ -24,7 +25,7 @@ from app.conversation.client_context import (
 from app.conversation.messages import Kind, Message
 from app.conversation.reasons import Code
 from app.tokens.estimate import Costs
-from tests.unit.conversations import IDENTITY, budget, chunk, conversation, cost, message, turns, words
+from tests.unit.conversations import IDENTITY, SETTINGS, budget, chunk, conversation, cost, message, turns, words
 
 CLAUDE_CONTEXT = (
     "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# claudeMd\nBe kind.\n"
@@ -52,6 +53,12 @@ def holding(talk: Conversation, room: int = 1_000) -> Conversation:
 
 def noted(view: View) -> list[str]:
     return [part.text for part in view.parts if isinstance(part, Note) and part.kind == "client_instructions"]
+
+
+def test_no_room_is_expected_for_context_in_a_message_that_stays() -> None:
+    talk = conversation(user(CLAUDE, "Do it."), *(message("assistant", f"step {n}") for n in range(9)))
+    expected = [expected_view(each, Path(), 5, 1, budget(), SETTINGS) for each in (talk, holding(talk))]
+    assert expected[0] == expected[1]
 
 
 # Marks
