@@ -105,6 +105,9 @@ class WebSocketNotSpoken(_RequestError):
 class BadTarget(_RequestError):
     status, code = 400, "invalid_target"
 
+    def __init__(self) -> None:
+        super().__init__("The path has a '.' or '..' segment, which no provider path needs.")
+
 
 class MethodNotAllowed(_RequestError):
     """The path does not have the method. `allowed` lists the path's methods, or the methods that Steno relays."""
@@ -141,6 +144,9 @@ class UnknownPath(_RequestError):
 class UnknownUpstream(_RequestError):
     status, code = 404, "unknown_upstream"
 
+    def __init__(self, name: str | None, known: str) -> None:
+        super().__init__(f"There is no upstream {name!r} (/u/{{name}}/v1). Known here: {known}.")
+
 
 class FormatNotSpoken(_RequestError):
     """No upstream for this request supports its wire format."""
@@ -151,9 +157,15 @@ class FormatNotSpoken(_RequestError):
 class ConversationNotFound(_RequestError):
     status, code = 404, "conversation_not_found"
 
+    def __init__(self, conversation_id: str) -> None:
+        super().__init__(f"There is no conversation {conversation_id!r}.")
+
 
 class SummaryNotFound(_RequestError):
     status, code = 404, "summary_not_found"
+
+    def __init__(self, conversation_id: str, summary_id: str) -> None:
+        super().__init__(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
 
 
 class MessagesNotKept(_RequestError):
@@ -161,9 +173,15 @@ class MessagesNotKept(_RequestError):
 
     status, code = 404, "messages_not_kept"
 
+    def __init__(self) -> None:
+        super().__init__("Steno keeps no messages here: storage.messages is off.")
+
 
 class TooManyBytesInFlight(StenoError):
     status, type, code, repeatable = 503, "server_error", "overloaded", True
+
+    def __init__(self) -> None:
+        super().__init__("Too many request bytes are being served at once. Try again in a second.")
 
 
 class TooManyConnections(StenoError):
@@ -172,6 +190,9 @@ class TooManyConnections(StenoError):
 
 class StorageUnavailable(StenoError):
     status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The database cannot be used: {reason}. Requests are still served.")
 
 
 class LoopDetected(StenoError):

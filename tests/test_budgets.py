@@ -22,7 +22,7 @@ LINES = {
     "app/inspector": 1_800,
     "app/providers": 1_461,
     "app/proxy": 2_736,
-    "app/api": 1_891,
+    "app/api": 1_890,
     "app/runtime": 455,
     "app/settings": 1_389,
     "app/store": 3_500,

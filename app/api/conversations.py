@@ -24,7 +24,6 @@ from app.api.dependencies import (
     decoded,
     known,
     made_of,
-    no_conversation,
     request_body,
 )
 from app.api.paging import After, Limit, Listing, NewestFirst, OldestFirst, listing, page_of
@@ -33,7 +32,7 @@ from app.compaction.chunks import SummaryChunk
 from app.compaction.handoff import handoff, standing
 from app.conversation.messages import History, Kind, Message
 from app.conversation.secrets import without_secrets
-from app.errors import InvalidRequest, MessagesNotKept, SummaryNotFound
+from app.errors import ConversationNotFound, InvalidRequest, MessagesNotKept, SummaryNotFound
 from app.formats.paths import BY_NAME
 from app.formats.raw_json import Unreadable
 from app.proxy.exchange import Services
@@ -233,7 +232,7 @@ async def list_messages(
     """The history of the conversation's latest request, leading instructions first. `after` may be `msg_` and any
     index."""
     if not services.keeps_messages:
-        raise MessagesNotKept("Steno keeps no messages here: storage.messages is off.")
+        raise MessagesNotKept
     conversation = await known(services, tenant, conversation_id)
     named = None if paging.after is None else _ID.fullmatch(paging.after)
     if paging.after is not None and named is None:
@@ -282,7 +281,7 @@ def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMes
 async def delete_conversation(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> DeletedOut:
     """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
     if not await services.delete(tenant, conversation_id):
-        raise no_conversation(conversation_id)
+        raise ConversationNotFound(conversation_id)
     return DeletedOut(id=conversation_id, object="conversation.deleted")
 
 
@@ -313,7 +312,7 @@ async def pin(services: TheServices, tenant: str, conversation_id: str, indexes:
     """Pin these messages and no others. Raises `ConversationNotFound`."""
     found = await services.store.rest_change(set_pins, tenant, conversation_id, indexes)
     if found is None:
-        raise no_conversation(conversation_id)
+        raise ConversationNotFound(conversation_id)
     return found
 
 
@@ -347,12 +346,8 @@ async def found_summary(services: Services, tenant: str, conversation_id: str, s
     """Return a stored summary of the tenant. Raises `SummaryNotFound`."""
     chunk = await services.store.rest(find_summary, tenant, conversation_id, summary_id)
     if chunk is None:
-        raise no_summary(conversation_id, summary_id)
+        raise SummaryNotFound(conversation_id, summary_id)
     return chunk
-
-
-def no_summary(conversation_id: str, summary_id: str) -> SummaryNotFound:
-    return SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
 
 
 def summary_out(chunk: SummaryChunk) -> SummaryOut:
@@ -396,7 +391,7 @@ async def edit_summary(
     stored = await services.store.rest_change(replace_chunk, tenant, old.id, new)
     services.compactor.memory.forget_chunks(tenant, [old.id])
     if stored is None:
-        raise no_summary(conversation_id, summary_id)
+        raise SummaryNotFound(conversation_id, summary_id)
     return summary_out(stored)
 
 
@@ -409,7 +404,7 @@ async def delete_summary(
     deleted = await services.store.rest_change(delete_chunk, tenant, chunk.id)
     services.compactor.memory.forget_chunks(tenant, [chunk.id])
     if not deleted:
-        raise no_summary(conversation_id, summary_id)
+        raise SummaryNotFound(conversation_id, summary_id)
     return SummariesDeletedOut(conversation_id=conversation_id, data=deleted)
 
 

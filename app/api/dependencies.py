@@ -165,12 +165,8 @@ async def known(services: Services, tenant: str, conversation_id: str) -> Stored
     """Return a stored conversation of the tenant. Raises `ConversationNotFound`."""
     conversation = await services.store.rest(find_conversation, tenant, conversation_id)
     if conversation is None:
-        raise no_conversation(conversation_id)
+        raise ConversationNotFound(conversation_id)
     return conversation
-
-
-def no_conversation(conversation_id: str) -> ConversationNotFound:
-    return ConversationNotFound(f"There is no conversation {conversation_id!r}.")
 
 
 def made_of(out: type[M], source: object, /, **others: Any) -> M:
@@ -183,7 +179,7 @@ def steno_error(error: StenoError | StoreUnavailable | UnknownCursor | RequestVa
     """Return the error that the client gets."""
     match error:
         case StoreUnavailable():
-            return StorageUnavailable(f"The database cannot be used: {error.reason}. Requests are still served.")
+            return StorageUnavailable(error.reason)
         case UnknownCursor():
             return InvalidRequest(str(error), "after")
         case RequestValidationError():

@@ -1,4 +1,4 @@
-"""Summary chunks, which replace messages in a payload; answers of summarisers; outcomes of a compaction."""
+"""Summary chunks, which replace messages in a payload; outcomes of a compaction."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class BytesInFlight:
             own += size
             self.held_bytes += size
             if self.held_bytes > self.at_most:
-                raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
+                raise TooManyBytesInFlight
 
         try:
             yield count

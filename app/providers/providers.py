@@ -156,7 +156,7 @@ class Providers:
         provider = self._by_name.get(DEFAULT_UPSTREAM if name is None else name)
         if provider is None:
             known = ", ".join(self._by_name)
-            raise UnknownUpstream(f"There is no upstream {name!r} (/u/{{name}}/v1). Known here: {known}.")
+            raise UnknownUpstream(name, known)
         return provider
 
     def known(self, tenant: str, used: Iterable[str]) -> Mapping[str, list[Provider]]:

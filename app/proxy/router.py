@@ -176,7 +176,7 @@ class Router:
         if method in NOT_RELAYED:
             raise MethodNotAllowed(f"{method} is not relayed to a provider.", USUAL_METHODS)
         if leaves_its_place(path):
-            raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
+            raise BadTarget
         if scope.get(HANDSHAKE):
             raise WebSocketNotSpoken("Steno speaks HTTP here, and no WebSocket. Send the request as a POST.")
         query: bytes = scope["query_string"]
