@@ -1,4 +1,4 @@
-"""Paths: all formats, the API of a request path, and the paths whose conversations Steno forwards uncompacted.
+"""Paths: the format of a request's path, all formats, and the paths whose conversations Steno does not compact.
 
 A new format needs a module with a table, an entry here, and samples in `tests/conformance`. The table lists the paths
 of its API.

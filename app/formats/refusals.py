@@ -50,10 +50,10 @@ _UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
 _DECODER = json.JSONDecoder()
 DEEPEST = 8
-"""Greatest depth that Steno reads, of JSON inside of strings, too."""
+"""Greatest depth of an error that Steno reads. JSON inside of strings counts, too."""
 LONGEST_TEXT = 20_000
 _LONGEST_SHAPE, _LONGEST_PATH = 8_000, 1_000
-"""Most that Steno reads: bytes of a refusal of a shape, characters of a message about a missing path."""
+"""Most bytes that Steno reads of a refusal of a shape, and most characters of a message about a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -134,7 +134,7 @@ def _is_error_frame(body: object) -> bool:
 
 
 def _read_error(value: object, error: _Error | None = None, depth: int = 0) -> _Error:
-    """Add the members of a body, or of a part of it, to the error. Of a list, only the first member counts."""
+    """Add the members of a body, or of a part of the body, to the error. Only the first element of a list counts."""
     error = error or _Error()
     if isinstance(value, str) and value:
         text = value[:LONGEST_TEXT]
