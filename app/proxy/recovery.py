@@ -8,7 +8,7 @@ messages of one role, does not count as a change.
 | usage in a stream | the same, without asking for usage | the model is not asked for usage for a day |
 | signed thinking | the same messages without thinking | this thinking is left out for the rest of the turn |
 | two messages of one role in a row | the same view with alternating roles | the model requires alternating roles |
-| another order of the messages | the next view (`simpler_decision`) | nothing |
+| another fault in the order of the messages | the next view (`simpler_decision`) | nothing |
 | the size, with the output cap added | a lower output cap | if answered: the provider adds the cap |
 | the size | a smaller prompt | the limit in the refusal, confirmed if the smaller prompt is answered |
 | nothing, but the window left no room for an answer | a smaller prompt | the window: prompt plus answer |
