@@ -168,7 +168,7 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def cache_key(self) -> Named | None:
-        """Member with the key of the prompt cache. Some clients send their conversation id in it."""
+        """Member with the key of the prompt cache. Some clients put their conversation id into the key."""
         member = self.SPEC.cache_key_member
         raw = self.source.raw(member)
         return None if raw is None else (member, raw)
