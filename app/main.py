@@ -66,7 +66,7 @@ TRACES_EXPORTER = "OTEL_TRACES_EXPORTER"
 
 
 class Application(FastAPI):
-    """Steno's own routes. Every HTTP request passes the router first."""
+    """FastAPI application with Steno's own routes. Every HTTP request first passes `entry`, Steno's router."""
 
     entry: Router
     operators_entry: Router

@@ -274,7 +274,7 @@ def most_without_summary(budget: Budget) -> int:
 
 
 def background_threshold(budget: Budget) -> int:
-    """Return the view size up to which no background compaction starts, however fast the history grows."""
+    """Return the view size up to which only a missed summary starts a background compaction."""
     soft = max(SOFT_SHARE * budget.caution * budget.room, LEAST_OVER_TARGET * budget.target)
     return min(int(soft), budget.trigger.quiet_tokens)
 
@@ -286,10 +286,10 @@ def latest_start(budget: Budget, growth: int) -> int:
 def background_budget(budget: Budget, growth: int) -> Budget:
     """Return the limits of a background compaction that starts now.
 
-    A request over its trigger is sent without a new summary while it fits, and Steno makes the summary after the
-    answer. If the conversation grows fast, or summaries take long, the next requests might not fit and would wait. So
-    the background trigger is lower: it fires if the free room is less than `growth`, the history's expected growth
-    while Steno makes the summary (see `RequestRate.growth`). The cost gate then no longer postpones the compaction.
+    A request over the trigger may be sent without its due summary, up to `most_without_summary`. Steno then makes the
+    summary after the answer. A history that grows fast could exceed this maximum first, and its request would wait. So
+    the background trigger is at most `latest_start`: this maximum less `growth`, the tokens by which the history is
+    expected to grow while Steno makes the summary. Above it, the cost gate postpones no background compaction.
 
     Target and tail are lowered by the growth, so that the view has its planned size when a request uses the summary.
     """

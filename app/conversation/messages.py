@@ -214,8 +214,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
     """Messages in order, with properties derived from them. A longer history reuses these properties.
 
     A user message begins a turn. A user message that follows or contains tool results continues a turn instead, because
-    the assistant is still at work. A user message after an assistant message may be a tool result in text (see
-    `ResultConfidence`). If Steno is not certain, the message stays a user message and continues the turn.
+    the assistant is still at work. A user message may also read like a tool result (see `ResultConfidence`). If Steno
+    is certain, the message counts as a result. Otherwise it stays a user message, but continues the turn.
     """
 
     def __new__(cls, messages: Iterable[Message] = ()) -> Self:

@@ -136,8 +136,8 @@ class KnownHead(Struct, frozen=True):
         return cls(own, places[0], head[:start], end, head[end:], len(head), {})
 
     def length_in(self, data: bytes) -> bytes | None:
-        """Return the digits of the content-length if the data begins with this head, else None. The number of digits
-        must be the same, because only a head of the same size has passed the size check."""
+        """Return the digits of the content-length if the data begins with this head, else None. There must be as many
+        digits as in this head, because a longer head might exceed the limit of a head's size."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
         digits = data[len(self._before) : self._gap]

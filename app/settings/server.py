@@ -47,7 +47,7 @@ class ServerSettings(Section):
     header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is the same setting.
     """
     allowed_hosts: tuple[HostName, ...] = ()
-    """Host names that Steno accepts, besides local names and addresses. `.example.com`: all names below it; `*`: all.
+    """Accepted host names, besides all IP addresses and local names. `.example.com`: all names below it; `*`: all.
 
     List the host name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Steno always accepts the name in
     `server.host`, names without a dot, and names that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
