@@ -152,6 +152,7 @@ async def open_page(chromium: Browser, served: Steno) -> AsyncIterator[OpenPage]
             page = await open_one(served.url, "/ui/sign-in", **options)
             await page.get_by_label("API key or operator's password").fill(PASSWORD)
             await page.get_by_role("button", name="Sign in").click()
+            await page.wait_for_url("**/ui")
             await page.goto(path)
             return page
 

@@ -118,10 +118,10 @@ async def test_the_overview_says_what_was_saved(open_page: OpenPage) -> None:
     page = await open_page("/ui")
     saved = page.locator(".figures div", has_text="Tokens saved")
     await expect(saved).to_contain_text("% of")
-    assert await page.locator("svg.bars rect.saved").count() == 1, "all within an hour"
+    assert await page.locator("svg.bars rect.saved").count() in {1, 2}, "all within an hour, or beside its end"
     await expect(page.get_by_role("heading", name="Calibration")).to_be_visible()
     await page.get_by_text("Every hour as a table").click()
-    assert await page.locator("details table tbody tr").count() == 1
+    assert await page.locator("details table tbody tr").count() in {1, 2}
     await page.get_by_role("link", name="30 days").click()
     await page.wait_for_url("**days=30")
     await page.get_by_role("link", name="gpt-4o").click()
@@ -142,4 +142,5 @@ async def test_everything_works_without_scripts_and_nothing_else_is_loaded(open_
     page = await open_page("/ui/conversations", scripts=False)
     await page.get_by_label("Status").select_option("full")
     await page.get_by_role("button", name="Filter").click()
+    await page.wait_for_url("**status=full**")
     assert await page.locator(NAMES).all_text_contents() == [SHORT]

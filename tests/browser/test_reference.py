@@ -12,8 +12,7 @@ from tests.browser.conftest import DESK, PHONE, OpenPage, fits_its_width
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [DESK["width"], PHONE["width"]])
+@pytest.mark.parametrize(("width", "theme"), [(DESK["width"], "light"), (PHONE["width"], "dark")])
 async def test_the_reference_fits_every_screen_and_axe_finds_nothing(
     open_page: OpenPage, width: int, theme: Literal["light", "dark"]
 ) -> None:

@@ -24,7 +24,7 @@ BELOW, SOFT, FIRING, WAITING = 9, 10, 13, 18
 
 
 class HeldSummaries:
-    """Summary calls that are made, but not before they are let go."""
+    """The first summary call is made, but not before it is let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
@@ -32,7 +32,8 @@ class HeldSummaries:
 
         async def ask(summariser: Summariser, *given: Any) -> Any:
             self.begun += 1
-            await asyncio.to_thread(self._go.wait, 30)
+            if self.begun == 1:
+                await asyncio.to_thread(self._go.wait, 60)
             return await real(summariser, *given)
 
         monkeypatch.setattr(Summariser, "ask", ask)
@@ -158,7 +159,7 @@ def test_a_stop_begins_nothing_and_finishes_what_was_begun(
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(proxy.stop)
         held.let_go()
-        stopping.result(10)
+        stopping.result(60)
     assert len(simulator.summaries) == 1
     again = steno(storage={"url": sqlite_url})
     assert (len(summaries_of(again)), summaries_of(again, "two")) == (1, [])

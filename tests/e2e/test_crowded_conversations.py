@@ -15,9 +15,11 @@ from app.compaction import lease
 from app.settings import LimitSettings
 from app.store import StoreUnavailable
 from lab.simulator import Fault, Simulator
+from tests.e2e.commands import until
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
+from tests.e2e.test_background import HeldSummaries
 from tests.e2e.test_without_database import context, take_away
 
 FAILED_LATELY = "summariser_status_400, summary_failed_lately"
@@ -82,7 +84,7 @@ def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_m
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.2)
-    simulator.summary_default = Fault(delay=2.0)
+    simulator.summary_default = Fault(delay=30.0)
     proxy = steno()
     context(post(proxy.url, chat(turns(2), conversation_id="one")))
     with ThreadPoolExecutor(1) as pool:
@@ -98,19 +100,19 @@ def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_m
 
 
 def test_what_was_read_of_a_conversation_is_not_used_once_another_process_deleted_it(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
 ) -> None:
     """It hears of the deletion when it cannot store what it makes; then the database goes away."""
     proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
     context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert stored_summaries(proxy)
-    simulator.summary_default = Fault(delay=1.0)
+    held = HeldSummaries(monkeypatch)
     with ThreadPoolExecutor(1) as pool:
-        calls = len(simulator.summaries)
         asked = pool.submit(post, proxy.url, chat(turns(40), conversation_id="one"))
-        assert simulator.wait_for(lambda _: len(simulator.summaries) > calls)
+        until(lambda: held.begun)
         delete = request_bytes(None, method="DELETE", target="/context/conversations/one")
         assert send(other.url, delete).status == 200
+        held.let_go()
         assert context(asked.result())["reason"] == "conversation_deleted"
     take_away(proxy, monkeypatch)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
@@ -121,8 +123,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.1)
-    simulator.summary_default = Fault(delay=1.5)
-    proxy, beats = steno(), list[bool]()
+    held, proxy, beats = HeldSummaries(monkeypatch), steno(), list[bool]()
     renew = proxy.services.store.renew_lease
 
     async def miss_every_other(held: Any) -> bool:
@@ -132,24 +133,27 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
         return await renew(held)
 
     monkeypatch.setattr(proxy.services.store, "renew_lease", miss_every_other)
-    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(post, proxy.url, chat(long_history(), conversation_id="one"))
+        until(lambda: len(beats) > 3)
+        held.let_go()
+        told = context(asked.result())
     assert (told["actions"], told["reason"]) == (["summarized", "user_words"], None)
     assert (len(simulator.summaries), len(stored_summaries(proxy))) == (1, 1)
-    assert len(beats) > 3
 
 
 def test_a_tenant_that_compacts_as_much_as_it_may_goes_on_without_and_others_do_not_notice(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LimitSettings, "compactions_per_tenant", 1)
-    simulator.next_summary(delay=1.0)
-    url = steno().url
+    held, url = HeldSummaries(monkeypatch), steno().url
     other = b"content-type: application/json", b"authorization: Bearer sk-other"
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, url, chat(turns(15), conversation_id="c-1"))
-        assert simulator.wait_for(lambda records: any(record.kind == "summary" for record in records))
+        until(lambda: held.begun)
         second = context(post(url, chat(turns(15, first=101), conversation_id="c-2")))
         assert (second["status"], second["reason"]) == ("full", "too_many_compactions")
         assert context(send(url, request_bytes(chat(turns(15)), *other, usual=False)))["status"] == "summarized"
+        held.let_go()
         assert context(first.result())["status"] == "summarized"
     assert context(post(url, chat(turns(15, first=101), conversation_id="c-2")))["status"] == "summarized"
