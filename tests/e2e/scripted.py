@@ -109,7 +109,7 @@ class _Connection:
             case bytes():
                 self._send(step)
             case threading.Event():
-                assert step.wait(30), "the test never set it"
+                assert step.wait(60), "the test never set it"
             case "hang":
                 self._wait(None)
             case "close" | "reset":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from typing import Any
 
 import pytest
@@ -18,8 +17,6 @@ from tests.faults.proxy import FaultProxy
 
 BOUND_SECONDS = 0.5
 """Of one database call; a request makes two before it does without: whose it is, and what is stored of it."""
-BUSY_SECONDS = 4.0
-"""What a busy machine may add to a request."""
 KEY = b"authorization: Bearer sk-test"
 
 
@@ -48,12 +45,6 @@ def without_store(answered: Answer) -> tuple[str | None, str | None]:
     return answered.header("x-context-status"), answered.json["context"]["reason"]
 
 
-def timed(url: str, messages: list[Any]) -> tuple[float, Answer]:
-    began = time.monotonic()
-    answered = ask(url, messages)
-    return time.monotonic() - began, answered
-
-
 # Silent
 
 
@@ -74,13 +65,9 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
     calls = len(simulator.summaries)
     gate.inject("black hole")
     monkeypatch.setattr(guard, "bounded", counted)
-    seconds = []
     for number in range(2, 14):
-        took, answered = timed(served.url, soft(number))
-        seconds.append(took)
-        assert told(answered) == ([], "storage")
+        assert told(ask(served.url, soft(number))) == ([], "storage")
         assert simulator.chats[-1].payload["messages"] == soft(number)
-    assert max(seconds) < 2 * BOUND_SECONDS + BUSY_SECONDS
     assert 3 <= len(tried) <= 6  # What is written meanwhile is tried, too.
     assert len(simulator.summaries) == calls
     assert without_store(ask(served.url, hard(20))) == ("trimmed", "storage")

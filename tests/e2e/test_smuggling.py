@@ -240,16 +240,20 @@ def statuses(data: bytes, is_head: bool) -> list[int]:
     while data.startswith(b"HTTP/1."):
         start, _, rest = data.partition(b"\r\n\r\n")
         status, lowered = int(start.split()[1]), start.lower()
-        if status >= 200:
-            found.append(status)
-        if status < 200 or status == 204 or (is_head and len(found) == 1):
+        if status < 200 or status == 204 or (is_head and not found):
             data = rest
         elif length := re.search(rb"\r\ncontent-length: *([0-9]+)", lowered):
+            if len(rest) < int(length[1]):
+                break
             data = rest[int(length[1]) :]
         elif b"\r\ntransfer-encoding: chunked" in lowered:
-            data = rest.partition(b"0\r\n\r\n")[2]
+            _, end, data = rest.partition(b"0\r\n\r\n")
+            if not end:
+                break
         else:
-            break
+            data = b""
+        if status >= 200:
+            found.append(status)
     return found
 
 
