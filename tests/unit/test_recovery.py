@@ -70,6 +70,7 @@ HOPELESS: dict[str, tuple[Overflow, Budget, Payload]] = {
         Payload(2_108, 1_100, 1_600),
     ),
     "nor without numbers, with the lowest output cap": (UNTOLD, limits(4_000, 1_000), Payload(2_300, 1_100, 1_000)),
+    "nor where the prompt alone fills the window": (UNTOLD, limits(4_000, 1_600), Payload(3_900, 2_500, 1_600)),
     "without a reason, and far from the window": (
         Overflow("context_window", needs_pressure=True),
         limits(),
