@@ -50,6 +50,7 @@ from app.runtime.tasks import OwnedTasks, WorkerThreads, keep_heap_small, return
 from app.settings import ConfigurationError, Settings, UpstreamSettings
 from app.settings.compaction import Policies
 from app.settings.storage import open_store, server_secret, tables_folder
+from app.settings.upstreams import base_model
 from app.store import DatabaseUnusable, Store
 from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.tokens.costs import Tariff
@@ -141,7 +142,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
     policies, estimator, rates = Policies(settings), Estimator(tokenizer, caches), RequestRates()
     room = BackgroundRoom()
-    routing = SummaryRouting(providers, estimator, settings.base_model)
+    base_of = partial(base_model, settings.models)
+    routing = SummaryRouting(providers, estimator, base_of)
     memory = ChunkMemory(caches)
     holder = secrets.token_hex(8)
     most = limits.compactions_per_tenant
@@ -154,7 +156,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     }
     return Services(
         providers=providers,
-        model_limits=ModelLimits(providers, policies, estimator, settings.base_model),
+        model_limits=ModelLimits(providers, policies, estimator, base_of),
         store=store,
         identity=identity,
         formats=FORMATS,
@@ -171,7 +173,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         work=work,
         limits=limits,
         events=settings.events,
-        base_model=settings.base_model,
+        base_model=base_of,
         keeps_messages=settings.storage.messages,
         tracer=tracer,
         sampler=sampler_of(metrics, store, summariser, in_flight, caches),
@@ -212,7 +214,7 @@ def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
     """Return the look-up of prices. It never mixes the operator's prices with list prices, which are in US dollars."""
     if settings.prices != ():
         return settings.tariff_of
-    return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
+    return lambda *models: list_tariff(*(base_model(settings.models, each) for each in models))
 
 
 def open_tracer() -> Tracer | None:

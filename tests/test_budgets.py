@@ -17,7 +17,7 @@ LINES = {
     "app": 37_135,
     "app/cli": 1_460,
     "app/compaction": 8_990,
-    "app/conversation": 1_926,
+    "app/conversation": 1_925,
     "app/http": 2_600,
     "app/inspector": 1_800,
     "app/providers": 1_461,

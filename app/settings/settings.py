@@ -44,7 +44,6 @@ from app.settings.upstreams import (
     NamedUpstreamSettings,
     PriceSettings,
     UpstreamSettings,
-    entry_of,
     fits,
 )
 from app.tokens.costs import Tariff
@@ -178,10 +177,6 @@ class Settings(BaseSettings):
             if entry is not None and (name == asked or entry.match != "*"):
                 return Tariff(name, "settings", ((0, entry.price),))
         return None
-
-    def base_model(self, model: str) -> str:
-        entry = entry_of(model, self.models)
-        return (entry and entry.base_model) or model
 
     @classmethod
     def settings_customise_sources(

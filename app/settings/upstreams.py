@@ -206,6 +206,11 @@ def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | No
     return None
 
 
+def base_model(entries: Iterable[ModelSettings], model: str) -> str:
+    entry = entry_of(model, entries)
+    return (entry and entry.base_model) or model
+
+
 class PriceSettings(Section):
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
