@@ -152,21 +152,24 @@ def test_messages_that_are_left_out_are_counted_and_a_warning(
 # Errors
 
 
-@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize(
+    ("target", "body", "model"),
+    [("chat/completions", chat(), "gpt-4o"), ("chat/completions", b"{", None), ("embeddings", chat(), None)],
+)
 def test_each_refusal_of_a_provider_is_a_line_without_its_text(
-    scripted: ScriptedProvider, before_scripted: StartSteno, log: Log, target: str
+    scripted: ScriptedProvider, before_scripted: StartSteno, log: Log, target: str, body: bytes, model: str | None
 ) -> None:
     steno = before_scripted()
     for status in (b"429 Too Many Requests", b"503 Service Unavailable"):
         scripted.then(answer(REFUSAL, b"x-request-id: req_theirs", status=status))
-    answered = [post(steno.url, chat(), b"authorization: Bearer sk-canary", target=target) for _ in range(2)]
+    answered = [post(steno.url, body, b"authorization: Bearer sk-canary", target=f"/v1/{target}") for _ in range(2)]
     lines = log.of("provider refused")
     assert [line["status"] for line in lines] == [429, 503]
     assert [line["request_id"] for line in lines] == [given.header("x-context-request-id") for given in answered]
     assert {given.header("x-request-id") for given in answered} == {"req_theirs"}
     assert lines[0]["provider_request_id"] == "req_theirs"
     assert ["rate limit" in line["remedy"] for line in lines] == [True, False]
-    assert lines[0]["model"] == ("gpt-4o" if "chat" in target else None)
+    assert lines[0]["model"] == model
     assert {line["log_level"] for line in lines} == {"warning"}
     assert "canary" not in log.text
 

@@ -217,7 +217,7 @@ CASES: dict[str, tuple[list[Message], set[str]]] = {
         [message("user", "Flight HAT021:\n- leaves 2024-05-20\n\nWe met on 2024-05-21.")],
         {"Flight HAT021: leaves 2024-05-20", "met 2024-05-21"},
     ),
-    "no label": ([message("user", "It was on 2024-05-20.")], {"date 2024-05-20"}),
+    "no label": ([message("user", "It was on 2024-05-20, 19:40.")], {"date 2024-05-20", "time 19:40"}),
     "prose adds to a thing": (
         [answered({"order_id": "W5744", "parcel": "PCL-204"}), message("assistant", "Order W5744 has parcel PCL-300.")],
         {"order W5744: parcel PCL-300, PCL-204"},
