@@ -35,12 +35,12 @@ async def test_requests_are_stored_in_the_background(store: Store) -> None:
 
 async def test_requests_between_two_flushes_become_one_row(store: Store) -> None:
     """They are counted, and all their heads are kept."""
-    for turn in (1, 3, 2):
-        store.writes.record(seen(turns=turn, heads=((digest(turn), turn),)))
+    for turn, origin in ((1, "c0"), (3, None), (2, None)):
+        store.writes.record(seen(turns=turn, heads=((digest(turn), turn),), forked_from=origin))
     await store.flush()
     found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
-    assert (found.requests, found.turns) == (3, 3)
+    assert (found.requests, found.turns, found.forked_from) == (3, 3, "c0")
     assert len(await store.heads(TENANT, [digest(turn) for turn in (1, 2, 3)])) == 3
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.api import compactions
 from app.compaction import compactor
 from app.compaction.chunks import ChunkRange, Compaction, Outcome
-from app.compaction.compactor import ROUNDS, RecentAttempts, RequestCompactor, Stored
+from app.compaction.compactor import ROUNDS, Compactor, RecentAttempts, RequestCompactor, Stored
 from app.compaction.cost_gate import Prices
 from app.compaction.decision import UNTOUCHED, Decision
 from app.compaction.lease import CompactionJob, LeasedCompaction, _LeasedCalls
@@ -28,7 +28,7 @@ from app.compaction.view import Altered, Pruned, Summary, Verbatim, View, change
 from app.conversation.reasons import Code, Reason, because
 from app.formats.spec import SummaryAnswer
 from app.store import Lease, StoreUnavailable
-from app.tokens.costs import Price, Rates
+from app.tokens.costs import COMMON_PRICE, Price, Rates, rates_of
 from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, sure, turns, words
 from tests.unit.worlds import AWAY, Then, World, asked
 
@@ -40,6 +40,7 @@ LONG = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """Over the trigger of 700, under the limit of 1,000."""
 FAR = conversation(message("system", "rules"), *turns(20, size=40), QUESTION)
 """Over the limit."""
+CHEAP = Price(prompt=2.0, completion=8.0, cached=0.5)
 DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0), reads_warm=True)
 
 
@@ -116,7 +117,7 @@ def test_where_waiting_takes_too_long_the_request_goes_on_without() -> None:
 def test_a_lost_lease_is_planned_anew_three_times_at_most() -> None:
     world = World({"make": Compaction((), Outcome.LEASE_LOST)})
     assert world.decide(asked(LONG)).why == because(Code.LEASE_LOST)
-    assert world.names.count("make") == ROUNDS
+    assert (world.names.count("make"), world.names.count("summary_options")) == (ROUNDS, 1)
 
 
 def _stored(made: Compaction, _: Any) -> Compaction:
@@ -136,17 +137,20 @@ COMES_BACK = RecentAttempts(comes_back=True)
 
 
 @pytest.mark.parametrize(
-    ("may_postpone", "replies"),
+    ("may_postpone", "recent_attempts", "waits"),
     [
-        (False, {"recent_attempts": COMES_BACK}),
-        (True, {"recent_attempts": replace(COMES_BACK, comes_back=False)}),
-        (True, {"recent_attempts": replace(COMES_BACK, failed_last=True)}),
+        (True, COMES_BACK, False),
+        (False, COMES_BACK, True),
+        (True, replace(COMES_BACK, comes_back=False), True),
+        (True, replace(COMES_BACK, failed_last=True), True),
     ],
 )
-def test_without_that_it_waits(may_postpone: bool, replies: Any) -> None:
-    world = World(replies)
+def test_it_waits_unless_the_background_can_make_it(
+    may_postpone: bool, recent_attempts: RecentAttempts, waits: bool
+) -> None:
+    world = World({"recent_attempts": recent_attempts})
     world.decide(asked(LONG), may_postpone=may_postpone)
-    assert "make" in world.names
+    assert ("make" in world.names) is waits
 
 
 def test_after_an_announcement_it_waits() -> None:
@@ -185,6 +189,23 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     assert ("make" in world.names) is not puts_off
     assert (decision.why == because(Code.PUT_OFF_FOR_COST)) is puts_off
     assert [call.summariser for call in world.calls if call.name == "prices"] == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("known", "summariser", "prices"),
+    [
+        ({"m": CHEAP, "s": CHEAP}, "s", Prices(rates_of(CHEAP, warm=True), CHEAP)),
+        ({"m": CHEAP}, None, Prices(rates_of(CHEAP, warm=True))),
+        ({"m": CHEAP}, "s", Prices(rates_of(COMMON_PRICE, warm=True), COMMON_PRICE)),
+        ({"s": CHEAP}, "s", Prices(rates_of(COMMON_PRICE, warm=True), COMMON_PRICE)),
+    ],
+)
+def test_prices_are_the_known_ones_or_for_both_models_the_usual_ones(known: Any, summariser: Any, prices: Any) -> None:
+    parts: Any = SimpleNamespace(
+        ledger=SimpleNamespace(price_of=known.get, is_warm=lambda *_: True),
+        routing=SimpleNamespace(is_by_own_model=lambda _: False),
+    )
+    assert Compactor.prices(parts, asked(SHORT), summariser) == prices
 
 
 def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:

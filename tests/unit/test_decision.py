@@ -57,7 +57,7 @@ def test_where_summaries_leave_no_room_the_history_goes_without_them(policy: Pol
     assert decision.view.tokens <= 1_000
     assert (decision.status, decision.actions) == ("trimmed", ("pruned", "stub"))
     assert decision.reason == "summary_too_long, summaries_left_out"
-    assert decision.steps[-1].name == "without_summaries"
+    assert (decision.steps[-1].name, decision.steps[-1].outcome) == ("without_summaries", "sent")
     nothing = settle(case(talk, large, policy=replace(policy, prune=False)), why)
     assert (nothing.view, nothing.reason) == (None, "summary_too_long: over_the_limit")
     hopeless = conversation(message("system", words(999)), *turns(20, size=60), QUESTION)
@@ -100,6 +100,7 @@ def test_from_its_pressure_on_all_that_can_be_masked_is_under_the_trigger_too(pr
     assert decision.reason is None
     widest = case(talk, policy=Policy(mask=settings), masking=masking).widest_view
     assert [part.index for part in widest.parts if isinstance(part, Altered)] == [2, 5]
+    assert case(talk, policy=Policy(mask=settings), masking=replace(masking, boundaries=())).least_view == whole(talk)
 
 
 REFUSED = because(Code.PAYLOAD_REFUSED, "roles must alternate")
