@@ -178,13 +178,10 @@ def test_a_call_is_booked_at_what_its_provider_charges(read: Callable[[Bill], tu
     for bill in BILLS:
         record = booked(bill, *read(bill))
         model = {"": bill.model, "-": None}.get(bill.priced, bill.priced)
-        if not is_cost(record, bill) or (record.price_source, record.priced_model) != (source_of(bill), model):
+        source = "registry" if bill.charged is None else "provider"
+        if not is_cost(record, bill) or (record.price_source, record.priced_model) != (source, model):
             booked_otherwise.append((str(bill), record.cost, record.price_source, record.priced_model))
     assert booked_otherwise == []
-
-
-def source_of(bill: Bill) -> str:
-    return "registry" if bill.charged is None else "provider"
 
 
 def is_cost(record: UsageRecord, bill: Bill) -> bool:

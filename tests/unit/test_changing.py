@@ -122,18 +122,14 @@ def test_long_histories_that_are_asked_once_each_are_all_summarised(name: str | 
     assert Played().play(one_after_the_other([told(each, name, [LAST]) for each in PEOPLE])).spared == []
 
 
-def dated(turns_of_a_date: int, name: str | None, lengths: Iterable[int] = range(1, LAST)) -> Iterator[Asked]:
-    """A client that writes the time into its first message, which stands for so many turns."""
-    return (Asked(spoken(f"It is 09:{length // turns_of_a_date:02}.", length), name) for length in lengths)
-
-
 @pytest.mark.parametrize("again_after", [None, 4], ids=["once", "anew"])
 @pytest.mark.parametrize("name", ["one", None])
 @pytest.mark.parametrize("lengths", [range(1, LAST), range(DUE, LAST)], ids=["from-the-start", "first-seen-long"])
 def test_a_date_in_the_first_message_costs_two_summaries(
     lengths: range, name: str | None, again_after: int | None
 ) -> None:
-    played = Played(again_after).play(dated(1, name, lengths))
+    dated = (Asked(spoken(f"It is 09:{length:02}.", length), name) for length in lengths)
+    played = Played(again_after).play(dated)
     assert len(played.summarised) == 2
     assert len(played.spared) == LAST - DUE - 2
 

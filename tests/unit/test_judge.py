@@ -73,11 +73,6 @@ def update(before: str, quoted: Sequence[dict[str, Any]], text: str) -> Record:
     return asked([*sections, *(f"<ab12 {heading(message)}>\n{shown(message)}" for message in quoted)], text)
 
 
-def prefix_call(messages: Sequence[dict[str, Any]], text: str) -> Record:
-    """A call that was shown the conversation itself."""
-    return record("summary", [*messages, {"role": "user", "content": "Now write the notes."}], text)
-
-
 def fold(texts: Sequence[str], text: str) -> Record:
     return asked([f"<ab12 notes on messages {number}>\n{shown}" for number, shown in enumerate(texts, 1)], text)
 
@@ -159,7 +154,7 @@ RIGHT: dict[str, tuple[Messages, list[Record], Messages, int]] = {
     ),
     "a call that was shown the conversation itself": (
         HISTORY,
-        [prefix_call([SYSTEM, *TURNS[:4]], NOTES)],
+        [record("summary", [SYSTEM, *TURNS[:4], {"role": "user", "content": "Now write the notes."}], NOTES)],
         [SYSTEM, summary(NOTES), *TURNS[4:]],
         4,
     ),

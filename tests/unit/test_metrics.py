@@ -152,10 +152,6 @@ MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 GROUPED = re.compile(r"\bby \(([^)]*)\)")
 
 
-def grouped(expression: str) -> set[str]:
-    return {label for labels in GROUPED.findall(expression) for label in labels.split(", ")}
-
-
 @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
 def test_every_expression_asks_for_metrics_labels_and_values_that_there_are(title: str, expression: str) -> None:
     selectors = SELECTOR.findall(expression)
@@ -172,7 +168,7 @@ def test_every_expression_asks_for_metrics_labels_and_values_that_there_are(titl
                 continue
             wanted = alternatives(value) if operator in ("=~", "!~") else {value}
             assert wanted <= own[label], f"{metric} is never {label}={value}"
-    assert grouped(expression) <= labels
+    assert {label for listed in GROUPED.findall(expression) for label in listed.split(", ")} <= labels
 
 
 def test_every_metric_of_ours_is_on_the_dashboard_or_in_an_alert() -> None:

@@ -157,14 +157,9 @@ def test_newer_models_want_a_signature_with_the_first_call_of_each_step(contents
 RULES = Rules(100)
 
 
-def one_each(text: str) -> int:
-    """A tokenizer whose tokens are words."""
-    return len(text.split())
-
-
 def prompt_tokens(words: int) -> int:
     body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "word " * words}]})
-    reader = ChatCompletions(one_each)
+    reader = ChatCompletions(lambda text: len(text.split()))
     return reader.read(Record(1, 0.0, "POST", reader.path, (), body, "chat"), RULES, lambda _: None).prompt_tokens
 
 

@@ -55,12 +55,6 @@ def test_a_verified_table_is_used_and_the_environment_left_alone(
     assert os.environ["TIKTOKEN_CACHE_DIR"] == "/somewhere/else"
 
 
-def counter_of(table: Any) -> Counter:
-    counter = Counter("x", Path("nowhere"))
-    counter._table = table
-    return counter
-
-
 @needs_tables
 @pytest.mark.parametrize(
     "text",
@@ -93,4 +87,6 @@ def test_an_encoding_that_fails_falls_back_to_bytes() -> None:
         def encode_ordinary(self, text: str) -> list[int]:
             raise ValueError(text)
 
-    assert counter_of(Failing())("y" * 30) == 10
+    counter: Any = Counter("x", Path("nowhere"))
+    counter._table = Failing()
+    assert counter("y" * 30) == 10
