@@ -43,7 +43,7 @@ class Stage:
         usual = (b"content-type: application/json", b"authorization: Bearer " + key.encode())
         target = target or "/v1/chat/completions"
         return send(
-            self.steno.url, request_bytes(body, *usual, *headers, method=method, target=target, usual=False), 20.0
+            self.steno.url, request_bytes(body, *usual, *headers, method=method, target=target, usual=False), 60.0
         )
 
     def attack(self, *messages: Any, **members: Any) -> Answer:

@@ -79,7 +79,7 @@ def run(command: list[str | Path], folder: Path) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True", **KEYS}
     environment["PYTHONPATH"] = str(ROOT / "examples")  # context_types.py, which pages say to copy
     ended = subprocess.run(  # noqa: S603 - our own pages
-        command, check=False, capture_output=True, text=True, timeout=110, env=environment
+        command, check=False, capture_output=True, text=True, timeout=290, env=environment
     )
     assert ended.returncode == 0, ended.stderr[-2_000:]
     return ended.stdout
@@ -95,7 +95,7 @@ def test_every_page_is_run_or_known_to_hold_no_program() -> None:
     assert sorted(path.stem for path in PAGES.glob("*.md")) == sorted([*INTERPRETERS, *ON_NODE, *HAND_TRIED])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", INTERPRETERS)
 def test_pages_with_python_run_and_print_what_they_say(
     steno: StartSteno, provider: RunningServer, tmp_path: Path, page: str
@@ -110,7 +110,7 @@ def test_pages_with_python_run_and_print_what_they_say(
 
 
 @pytest.mark.skipif(not (INSTALLED / "node_modules").exists(), reason="make clients installs them")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", ON_NODE)
 def test_pages_with_javascript_run_and_print_what_they_say(steno: StartSteno, tmp_path: Path, page: str) -> None:
     file = INSTALLED / f"{page}.mjs"  # It finds packages beside itself.

@@ -163,22 +163,17 @@ def have_started(serving: Serving) -> int:
 # Start
 
 
-def test_connections_meet_all_workers(serve: Serve, talkers: ExitStack) -> None:
+def test_connections_meet_all_workers_and_no_other_steno_listens_beside_them(
+    serve: Serve, talkers: ExitStack, tmp_path: Path
+) -> None:
+    """The kernel would let a second one of the same user."""
     serving = serve()
     served = Counter(one_at(serving, talkers).worker for _ in range(64))
     assert len(served) == 2
     assert min(served.values()) > 8  # Less happens once in a million times.
     # With one socket for all, whoever is awake takes most of a crowd.
-    assert listening_at(int(serving.url.rpartition(":")[2])) == 2
-
-
-# What keeps it from starting
-
-
-def test_a_port_that_another_steno_s_workers_share_is_taken(serve: Serve, tmp_path: Path) -> None:
-    """The kernel would let a second Steno of the same user listen beside them."""
-    port = serve().url.rpartition(":")[2]
-    other = tmp_path / "other"
+    port, other = serving.url.rpartition(":")[2], tmp_path / "other"
+    assert listening_at(int(port)) == 2
     other.mkdir()
     assert "Steno cannot listen on 127.0.0.1" in refused(other, "--port", port, "--workers", "2")
     assert not (other / ".local/share/steno/steno.db").exists()

@@ -323,13 +323,13 @@ def play(url: str | None, runs: int, steps: int) -> None:
             loop.run_until_complete(left.aclose())
 
 
-@pytest.mark.timeout(4 * 3_600 if LONG else 120)
+@pytest.mark.timeout(4 * 3_600 if LONG else 300)
 def test_lease_on_sqlite_keeps_its_promises() -> None:
     """At most one live holder, growing epochs, fenced and repeatable commits."""
     play(None, 20_000 if LONG else 60, 50 if LONG else 30)
 
 
-@pytest.mark.timeout(4 * 3_600 if LONG else 120)
+@pytest.mark.timeout(4 * 3_600 if LONG else 300)
 def test_lease_on_postgresql_keeps_its_promises(postgres_url: str) -> None:
     """The same on the other database."""
     play(postgres_url, 2_000 if LONG else 20, 50 if LONG else 30)
