@@ -75,11 +75,12 @@ def test_a_summary_of_the_conversations_own_model_rides_the_cached_prompt(
 ) -> None:
     proxy = steno(compaction={"background": {"enabled": False}})
     # Over the trigger with the last one.
-    answers = [post(proxy.url, chat(turns(number), conversation_id="c-1")) for number in range(11, 14)]
+    answers = [post(proxy.url, chat(turns(n), conversation_id="c-1", prompt_cache_key="k")) for n in range(11, 14)]
     assert answers[-1].header("x-context-status") == "summarized"
     [summary] = simulator.summaries
     assert summary.usage is not None
     prompt, cached = summary.usage["prompt_tokens"], summary.usage["prompt_tokens_details"]["cached_tokens"]
     assert cached > 0.8 * prompt
+    assert summary.payload["prompt_cache_key"] == "k"
     told = get(proxy.url, "/context/usage").json["totals"]["summary"]
     assert (told["prompt"], told["cached"], told["cached_share"]) == (prompt, cached, round(cached / prompt, 4))

@@ -303,7 +303,7 @@ WRITES: dict[str, tuple[ToolEffect, tuple[str, ...]]] = {
     "nothing else": (shell("sed -i 5d b.py"), ("b.py",)),
     "what is taken away": (shell("rm -rf b.py"), ("b.py",)),
     "what is taken back": (shell("cd a; git checkout b.py"), ("a/b.py",)),
-    "no messages that are thrown away": (shell("make 2>/dev/null < b.py >& c"), ()),
+    "no messages that are thrown away": (shell("echo x 2>/dev/null >& c < b.py"), ()),
     "nothing of another": (shell("git status"), ()),
     "nothing where only the folder changes": (shell("cd a"), ()),
     "nothing of one that is no command": (shell(";"), ()),

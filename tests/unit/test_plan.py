@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.compaction.budget import Budget
+from app.compaction.budget import Budget, Trigger
 from app.compaction.chunks import SummaryChunk
 from app.compaction.plan import MOST_PARTS, Plan, Span, choose_cut, split_span
 from app.compaction.planning_state import Path, Strategy, build_view
@@ -53,6 +53,7 @@ CUTS: dict[str, tuple[list[Message], int, Budget, int]] = {
     # Ten turns of 20 tokens: the three and the question take 64, a fill of 150 holds seven of them.
     "more turns stay while they are small": (turns(10, size=10), 0, budget(tail_fill=150), 6),
     "so do more turns that are to stay": (turns(10, size=10), 0, budget(tail_fill=150, tail_turns=8), 4),
+    "a tail of no more turns counts once": (turns(10, size=20), 0, budget(trigger=Trigger(700, since=150)), 14),
 }
 
 

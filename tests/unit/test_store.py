@@ -101,6 +101,11 @@ def test_only_what_is_said_against_a_statement_refuses_it(states: str, kind: Any
         assert describe(error).startswith(description)
 
 
+@pytest.mark.parametrize("url", ["memory", "postgresql://127.0.0.1/steno"])
+def test_errors_of_the_database_hide_what_was_stored(url: str) -> None:
+    assert Database(url).engine.sync_engine.hide_parameters
+
+
 def rights_in(folder: Path) -> dict[str, int]:
     return {path.name: S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 

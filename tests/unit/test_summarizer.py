@@ -233,6 +233,7 @@ def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call()
     messages = TALK.transcript.messages
     read = (*(each.text for each in stored), *(each.text for each in (messages[2], *messages[6:14])))
     assert all(text in asked.transcript for text in read)
+    assert asked.max_tokens == 2 * BUDGET.summary
     [made] = compaction.made
     assert (made.first_index, made.last_index, made.level, made.carried) == (0, 13, 0, ())
     assert made.children == tuple(c.id for c in stored)
@@ -277,9 +278,10 @@ def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
 
 
 def test_what_a_turn_that_ends_with_the_chunks_was_asked_is_released() -> None:
-    agent = conversation(message("user", "do it"), *(message("assistant", f"step {n}") for n in range(5)), *turns(1))
-    assert released_by(agent.transcript, [chunk(agent, 0, 6, carried=(0,))]) == [0]
-    assert released_by(agent.transcript, [chunk(agent, 0, 5, carried=(0,))]) == []
+    steps = (message("assistant", f"step {n}") for n in range(5))
+    agent = conversation(*turns(1), message("user", "do it"), *steps, *turns(1))
+    assert released_by(agent.transcript, [chunk(agent, 1, 8, carried=(1,))]) == [2]
+    assert released_by(agent.transcript, [chunk(agent, 1, 7, carried=(1,))]) == []
 
 
 def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_up() -> None:
@@ -335,7 +337,7 @@ def failing_talk() -> Conversation:
         message("tool", "Error: no such shelf", answers="c1"),
         message("assistant", "It failed. " + "w " * 38),
     ]
-    return conversation(*failing, *turns(10, size=40), QUESTION)
+    return conversation(*turns(2, size=40), *failing, *turns(8, size=40), QUESTION)
 
 
 def test_they_are_listed_once_however_often_the_summary_is_renewed() -> None:
