@@ -23,20 +23,22 @@ async def begin_to_wait(store: Store, conversation_id: str = "c1") -> asyncio.Ta
     return waiting
 
 
-async def test_end_in_another_process_ends_the_waiting(replicas: Replicas) -> None:
+@pytest.mark.parametrize("conversation_id", ["c1", "c\0\ud800\u00e9"])
+async def test_end_in_another_process_ends_the_waiting(replicas: Replicas, conversation_id: str) -> None:
+    """Also where another conversation has the same beginning."""
     maker, waiter = replicas
-    held = await take(maker, 0, 4)
+    held = await take(maker, 0, 4, conversation_id=conversation_id)
     waiting = await begin_to_wait(waiter)
     await maker.release_lease(held)
-    assert await waiting
+    assert await waiting == "ended"
 
 
-async def test_another_conversation_waits_for_the_shared_beginning(replicas: Replicas) -> None:
+async def test_a_deletion_in_another_process_ends_the_waiting(replicas: Replicas) -> None:
     maker, waiter = replicas
-    held = await take(maker, 0, 4, conversation_id="c\0\ud800\u00e9")
-    waiting = await begin_to_wait(waiter, "c2")
-    await maker.release_lease(held)
-    assert await waiting
+    await take(maker, 0, 4)
+    waiting = await begin_to_wait(waiter)
+    await maker.delete_conversation(TENANT, "c1")
+    assert await waiting == "revoked"
 
 
 async def test_a_crowd_waits_for_one_lease(store: Store) -> None:

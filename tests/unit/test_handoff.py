@@ -64,6 +64,7 @@ def test_neither_thoughts_nor_what_the_users_program_said_is_shown() -> None:
     text = written(*said)
     assert "be nice" not in text
     assert "secret thought" not in text
+    assert "### 2" not in text
     assert "\tfind it" in text
 
 

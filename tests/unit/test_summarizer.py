@@ -322,6 +322,14 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
     assert [made.continued for made in compaction.made if made.level] == [True, True]  # One chunk is left over.
 
 
+def test_where_earlier_chunks_hold_the_room_for_the_users_words_a_new_one_quotes_none() -> None:
+    settings = replace(SETTINGS, user_words=True)
+    for held, quoted in ((60, 2), (120, 0)):
+        stored = (chunk(TALK, 0, 2, user_words_tokens=held, tokens=50 + held),)
+        _, compaction = play(flow(stored=stored, settings=settings, trigger=300), notes())
+        assert len(compaction.made[0].user_words) == quoted
+
+
 # A summary of everything before the tail
 
 ROLLING = replace(SETTINGS, strategy="rolling")

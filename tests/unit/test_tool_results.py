@@ -112,7 +112,7 @@ def test_a_cut_carries_what_the_turn_began_with_and_what_was_said_last() -> None
     assert transcript.turn_starts == (0,)
     assert transcript.last_user == 8
     assert transcript.carried(0, 3, 3) == (0,)
-    assert transcript.carried(0, 5, 5) == (0,), "what is said right behind the cut stays anyway"
+    assert transcript.carried(0, 8, 8) == (0,), "what is said right behind the cut stays anyway"
     assert transcript.carried(0, 6, 6) == (0, 5)
     assert transcript.carried_tokens(0, 6, 6) == 7
 
