@@ -15,6 +15,7 @@ from app.formats.sse import event
 from app.http.connection import Connection, Timeouts, UpstreamExchange
 from app.http.http1 import RequestHead
 from app.http.upstream import Pool
+from app.proxy.early_stream import longest_silence
 from app.proxy.recovery import FIRST_PIECE_SECONDS, read_beginning
 from app.proxy.reply import FRAMES_AT_ONCE, relay_stream, start_stream
 
@@ -189,3 +190,9 @@ async def test_a_beginning_without_content_is_held_back_for_long_while_few_frame
     editor = await read_beginning(answering, CHAT_COMPLETIONS, 10.0)
     assert not editor.has_content
     assert asked == [10.0, pytest.approx(seconds, abs=0.5)]
+
+
+@pytest.mark.parametrize(("patience", "seconds"), [(1.5, 1.0), (12.0, 4.0), (600.0, 10.0)])
+def test_keep_alives_come_three_times_within_the_clients_patience(patience: float, seconds: float) -> None:
+    caller: Any = SimpleNamespace(patience=lambda: patience)
+    assert longest_silence(caller) == seconds
