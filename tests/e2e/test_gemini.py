@@ -16,7 +16,7 @@ from tests.e2e.running import StartSteno, Steno
 
 MODEL = "gemini-3.6-flash"
 PATH = f"/v1beta/models/{MODEL}"
-ASKED = [f"Where is order ORD-{number:04d}? {'The customer waits for it at the gate. ' * 40}" for number in range(20)]
+ASKED = [f"Where is order ORD-{number:04d}? {'The customer waits for it at the gate. ' * 40}" for number in range(14)]
 LONG: Any = [
     {"role": role, "parts": [{"text": f"{text} {'Nobody has seen it since. ' * 40}"}]}
     for text in ASKED
@@ -68,7 +68,7 @@ def test_a_chat_keeps_its_turns_and_signatures_through_compactions(
 def test_a_chat_keeps_its_history_where_news_of_a_summary_come_first(
     simulator: Simulator, client: genai.Client
 ) -> None:
-    simulator.summary_default = Fault(delay=1.5)
+    simulator.summary_default = Fault(delay=0.1)
     history: list[Any] = [types.Content.model_validate(each) for each in LONG[:-1]]
     chat = client.chats.create(model=MODEL, history=history)
     chunks = list(chat.send_message_stream("Go on."))
