@@ -10,11 +10,6 @@ from tests.e2e import commands
 TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|trimmed|summarized)(?:  (.+))?")
 
 
-def turns_of(output: str) -> list[tuple[str, ...]]:
-    """Turn, direct, Steno, status and what happened, of each line that tells of a turn."""
-    return [match.groups(default="") for line in output.splitlines() if (match := TURN.fullmatch(line))]
-
-
 def number(text: str) -> int:
     return int(text.replace(",", ""))
 
@@ -22,7 +17,9 @@ def number(text: str) -> int:
 def test_demo_goes_on_where_the_direct_client_ends(tmp_path: Path) -> None:
     ended = commands.run(["demo"], tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
-    turns = turns_of(ended.stdout)
+    # Turn, direct, Steno, status and what happened, of each line that tells of a turn.
+    lines = map(TURN.fullmatch, ended.stdout.splitlines())
+    turns = [match.groups(default="") for match in lines if match]
     assert [turn for turn, *_ in turns] == [str(turn) for turn in range(1, 61)]
     # Over the trigger a turn goes on while its summary is made, but not over the limit.
     assert max(number(steno) for _, _, steno, _, _ in turns) <= 7_600

@@ -223,9 +223,14 @@ def test_an_output_cap_is_lowered_only_where_it_does_not_fit_beside_the_prompt()
     assert 30_000 < sure(output_cap(limits, 60_000, 60_000, 0)) < 40_000
 
 
-@pytest.mark.parametrize(("media", "limit"), [(900_000, 90_000), (0, 42_000)])
-def test_a_body_that_is_too_large_loses_media_or_else_tokens(media: int, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("most", "media", "limit", "left"),
+    [(None, 900_000, 90_000, 700_000), (None, 0, 42_000, 700_000), (500_000, 0, 27_000, 450_000)],
+)
+def test_a_body_that_is_too_large_loses_media_or_else_tokens(
+    most: int | None, media: int, limit: int, left: int
+) -> None:
     limits = budget_for(Window(100_000, "config"), 10_000, shares_with())
     sent = Payload(60_000, 1_000, size=1_000_000, media_bytes=media)
-    smaller = sure(sure(limits_after(Overflow("payload"), limits, sent)).budget)
-    assert (smaller.limit, smaller.body_bytes) == (limit, 700_000)
+    smaller = sure(sure(limits_after(Overflow("payload", limit_bytes=most), limits, sent)).budget)
+    assert (smaller.limit, smaller.body_bytes) == (limit, left)

@@ -250,6 +250,7 @@ def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stay
 def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
     decision = World({"read_prefix": AWAY}).decide(asked(LONG), RequestCompactor.prepare_smaller)
     assert decision.why == because(Code.STORAGE)
+    assert [step.name for step in decision.steps] == ["summarise", "unchanged"]
     none = replace(asked(LONG).policy, strategy="none")
     assert World().decide(asked(FAR, policy=none), RequestCompactor.prepare_smaller).status == "trimmed"
 

@@ -338,18 +338,14 @@ ROLLING = replace(SETTINGS, strategy="rolling")
 # Failed results
 
 
-def failing_talk() -> Conversation:
+def test_they_are_listed_once_however_often_the_summary_is_renewed() -> None:
     failing = [
         message("user", "try it " + "w " * 38),
         message("assistant", calls=["c1"]),
         message("tool", "Error: no such shelf", answers="c1"),
         message("assistant", "It failed. " + "w " * 38),
     ]
-    return conversation(*turns(2, size=40), *failing, *turns(8, size=40), QUESTION)
-
-
-def test_they_are_listed_once_however_often_the_summary_is_renewed() -> None:
-    talk = failing_talk()
+    talk = conversation(*turns(2, size=40), *failing, *turns(8, size=40), QUESTION)
     listed = "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
     stored = chunk(talk, 0, 8, text=f"what was tried{listed}")
     settings = replace(ROLLING, failed_results=8)
