@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.compaction.budget import (
+    HEURISTIC_CAUTION,
     LEAST_KEPT,
     Budget,
     Shares,
@@ -89,10 +90,10 @@ def test_the_trigger_is_capped_and_the_target_is_half_of_that_however_large_the_
 
 
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
-    sure, guessed = (budget_for(Window(8_000, "config"), None, shares_with(), caution=by) for by in (1.0, 0.85))
-    assert guessed.trigger.tokens == int(sure.trigger.tokens * 0.85)
-    assert (guessed.caution, sure.caution) == (0.85, 1.0)
-    assert guessed.limit == sure.limit
+    one, guessed = (budget_for(Window(8_000, "config"), None, shares_with(), caution=c) for c in (1, HEURISTIC_CAUTION))
+    assert guessed.trigger.tokens == int(one.trigger.tokens * 0.85)
+    assert (guessed.caution, one.caution) == (0.85, 1.0)
+    assert guessed.limit == one.limit
 
 
 def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_offset() -> None:
