@@ -482,8 +482,8 @@ class Compactor(LeasedCompaction):
         )
 
     def learn_gain(self, request: ChatRequest, before: int, after: int) -> None:
-        """Report the tokens of the request's view before and after its compactions to the breaker, which pauses a
-        history whose compactions free too little."""
+        """Tell the breaker the tokens of the request's view before and after its compactions. The breaker pauses the
+        compactions of a history if they free too little."""
         self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
 
     def count_reused(self, decision: Decision) -> None:

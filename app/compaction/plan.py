@@ -208,7 +208,7 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
     """Return the start of the verbatim tail: the earliest position at which the tail is within its budget and the view
     within the target, otherwise the start of the last unit. None without messages to summarise before the last unit.
 
-    The tail starts between turns, or between units of a turn whose user message stays.
+    The tail starts between two turns, or inside a turn between two units. In a turn, the user message stays, too.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]

@@ -94,7 +94,7 @@ ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
 RECENT_MESSAGES = 6
 """Number of messages before a question whose words do not count, because the question may refer to these messages."""
 LITTLE, LEAST_ASKED = 2.0, 0.1
-"""Thresholds for the total rarity of a message's words; a word that no message contains has rarity 1. Below `LITTLE`
+"""Thresholds for the total rarity of a question's words. A word in no older message has rarity 1. Below `LITTLE`
 ("yes, that one"), Steno also uses the words of the preceding assistant message if it ends with a question. Below
 `LEAST_ASKED` ("And?") and without such a question, Steno quotes nothing."""
 BEFORE_WEIGHT, ASKED_LAST = 0.5, 100

@@ -5,7 +5,7 @@
 1. The author of a tool result or document can write anything into it, such as the end of a fence or tag, or the tags
    that clients put around their user's words. But the author cannot change the text before it. So Steno excludes
    everything after an announcement ("Observation:", a mail header), the text from the first to the last fence of a
-   part, and from the first to the last tag of a name.
+   part, and the text between the first and the last of its tags, except the user's tags.
 2. Exception: Cline and Roo sometimes write words of the user in place of a result. Steno includes these words.
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence.
    If a list follows, Steno takes the list for the user's words.

@@ -364,7 +364,7 @@ def _in_turn(messages: Iterable[Message], before: History | None) -> list[Messag
 
 
 def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]:
-    """Return the messages with `callers` set for their results."""
+    """Return the messages. `callers` of each result has the positions of its calls, which may be in `before`."""
     if not any(message.answers for message in messages):
         return messages
     start = len(before)

@@ -63,7 +63,7 @@ PAGE = 1_000
 MOST_VALUES = 200_000
 """Most JSON values of an answer that Steno decodes. The longest lists have a quarter of this number."""
 MOST_SHOWN = 64
-"""Most models of an Ollama server that Steno asks about, one by one, in a listing."""
+"""Maximum number of models about which Steno asks an Ollama server, one by one, for a listing."""
 LEAST_CONTEXT = 256
 """Fewest tokens that Steno reads as a window. Chat models have larger windows."""
 OLLAMA_DEFAULT = 4_096
