@@ -1,8 +1,8 @@
 """Agent progress: the files that tool calls read and changed, the latest plan, and the last failure.
 
 Tool names differ between clients. So Steno infers the effect of a call from common parts: a verb in the tool's name, a
-path among the arguments, or a shell command. In a command, Steno looks for the file that it prints, and the files that
-it writes. Other calls have no known effect.
+path among the arguments, or a shell command. In a command, Steno looks for the files that the command prints or writes.
+Other calls have no known effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPENING = (
     " instructions.]"
 )
 LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
-"""Maximum characters that Steno parses of a command or patch, of the arguments of a call in tags, and of a path."""
+"""Maximum characters that Steno parses: of a command or patch; of the arguments of a call in tags; of a path."""
 LONGEST_CALL, LONGEST_RESULT = 160, 300
 """Maximum characters of a quoted call, and of a quoted result."""
 MOST_READ = 20
@@ -61,7 +61,7 @@ class ToolEffect(Struct, frozen=True):
     call: str
     """Tool and arguments, or the command, as text. Equal calls have equal texts."""
     reads: str = ""
-    """Path of the file that the call shows; empty without one."""
+    """Path of the file that the call shows; empty if it shows no file."""
     writes: tuple[str, ...] = ()
     """Paths of the files that the call changes."""
     runs: bool = False
@@ -114,8 +114,8 @@ def _items(text: str) -> str:
 
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
-    """Return the position and description of the last command that failed and did not succeed later. Skip a failure
-    without an explanation in its result, such as a search without matches."""
+    """Return the position and description of the last command that failed and did not succeed later. A failure counts
+    as success if the result does not explain it, as with a search without matches."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:
@@ -196,8 +196,8 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _effect_of_text(text: str) -> ToolEffect | None:
-    """Return the effect of the last call that an assistant wrote as text: a fenced shell command. Without one, read the
-    tags at the text's end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
+    """Return the effect of a call that an assistant wrote as text: the last fenced shell command. If there is none, the
+    call is in tags at the text's end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
     text, command, opened = text[-LONGEST_COMMAND:], "", None
     for fence in _FENCE.finditer(text):
         if opened is None:

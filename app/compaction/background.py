@@ -2,7 +2,7 @@
 not wait.
 
 The limits of a background compaction (`background_budget`) have a lower trigger and a smaller target than the request's
-limits. A later request uses the summary once its own trigger fires. There is no queue: if too many background
+limits. A later request uses the summary once the request's own trigger fires. There is no queue: if too many background
 compactions are running, Steno starts none, and tries again after the conversation's next answer.
 """
 
@@ -41,8 +41,8 @@ LIKELY_TOKENS_PER_HOUR = 10_000
 """A conversation with at least `LIKELY_REQUESTS` requests and `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour is likely
 to continue."""
 PLANNED_GROWTH = 0.05
-"""Minimum change of a history, as a share of `Budget.room`, between two plans of its compaction: each plan reads the
-store. Steno plans an urgent compaction at once."""
+"""Minimum change of a history, as a share of `Budget.room`, after which Steno plans its background compaction again: a
+plan reads the store. Steno always plans an urgent compaction at once."""
 LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction."""
 
@@ -75,8 +75,8 @@ class RequestRate(Struct, frozen=True):
 
     def growth(self, seconds: float) -> int:
         """Return the tokens by which the history may grow in `seconds`. This is the average growth in that time, times
-        a margin, plus the largest growth between two requests. A pause longer than `seconds` counts as `seconds`,
-        because the client may be faster after the pause."""
+        a margin, plus the largest growth between two requests. The time between two requests counts as at most
+        `seconds`, because the client may be faster after a pause."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)
@@ -153,7 +153,7 @@ class Background:
 
     def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
         """Record an answered request, and start the compaction that later requests will need. Never raise: an error
-        would close the client's connection. The caller skips histories up to `least_counted`."""
+        would close the client's connection. The caller skips small histories: see `least_counted`."""
         try:
             if not (settings.enabled and request.may_compact and request.policy.summarises):
                 return

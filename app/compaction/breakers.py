@@ -79,7 +79,7 @@ class _Setback(Struct, frozen=True):
 
 
 class CompactionBackoff:
-    """Backoff for each compaction: a pause after a failure, which each further failure doubles, up to five minutes."""
+    """Backoff of each compaction: 30 seconds after a failure, doubled by each further failure, up to five minutes."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -118,7 +118,7 @@ class _Failing(Struct, frozen=True):
 
 class ModelBreaker:
     """Circuit breaker for models: after three consecutive failures a tenant does not call the model for 30 seconds.
-    Then one call probes the model."""
+    Then one call probes the model. If two tenants have paused a model, no other tenant calls it either."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -127,8 +127,8 @@ class ModelBreaker:
         self._paused: TenantFacts[Hashable, Reasons] = TenantFacts(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
-        """Return whether the model may be called now. The first call after a pause is a probe. Until the probe ends, no
-        other call is admitted."""
+        """Return whether the model may be called now. The first call after a pause is a probe. No other call is
+        admitted until the probe ends or 30 seconds pass."""
         failing = self._failing.get((model, tenant)) or _Failing()
         if failing.failures < FAILURES:
             return not self._paused.confirmed(model)

@@ -19,7 +19,7 @@ their answers are far shorter."""
 MIN_SUMMARY = 256
 TARGET = 0.50
 WIDE_RECALL = 3
-"""Factor of `Shares.recall` for a question of the user, if the view has enough room."""
+"""Multiple of `Shares.recall` for quotations that match a question of the user, if the view has enough room."""
 WORDS_SHARE, WIDE_WORDS_SHARE = 0.12, 0.20
 """Maximum share of `Budget.room` for the user's words in all chunks; `WIDE_WORDS_SHARE` if the view meets its
 target."""
@@ -42,7 +42,7 @@ LEAST_OVER_TARGET = 1.10
 WAIT_SHARE = 0.97
 """Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
-"""Maximum of `most_without_summary` as a multiple of `Budget.room`: the operator may set the cap to limit the price."""
+"""Maximum of `most_without_summary`, as a multiple of `Budget.room`: a payload far above the cap is expensive."""
 REMEMBERED_SHARE = 0.5
 """Minimum size of a request that counts for `RequestRate`, as a share of `background_threshold`."""
 LEAST_KEPT = 0.5
@@ -80,7 +80,7 @@ class Trigger(Struct, frozen=True):
 
 
 class Shares(Struct, frozen=True, kw_only=True):
-    """Settings of compaction; those without a default here have it in `settings/compaction.py`. Ratios are shares of
+    """Settings of compaction. `settings/compaction.py` has the defaults that are missing here. Ratios are shares of
     `Budget.room` unless said otherwise."""
 
     trigger: float | None
@@ -108,7 +108,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     fold: float = 0.30
     """Share that all summaries together may take. If they take more, Steno folds them."""
     recall: float
-    """Maximum share of the limit for quotations of omitted messages, for one user message; 0: no quotations."""
+    """Maximum size of the quotations that Steno adds for one user message, as a share of the limit; 0: none."""
     max_recall_tokens: int = 2_048
     reserve: float | None = None
     """Minimum share of the window that is reserved for the completion. None: see `reserve_of`."""
@@ -120,7 +120,7 @@ class Shares(Struct, frozen=True, kw_only=True):
 
 class Budget(Struct, frozen=True):
     """Limits of one request, in tokens of the uncalibrated estimate unless said otherwise. `Shares` explains the
-    members without a text; `summary` is the maximum of one summary."""
+    members that have no docstring here; `summary` is the maximum size of one summary."""
 
     window: int
     """Context window in the provider's tokens."""
@@ -253,7 +253,7 @@ def _due(window: int, limit: int, shares: Shares) -> float:
 
 
 def least_output(window: int, cap: int, thinking: int) -> int:
-    """Return the minimum of a lowered output cap: a quarter of the window, more than `thinking`, and at most `cap`."""
+    """Return the smallest allowed output cap: a quarter of the window or `thinking` + 1, the larger; at most `cap`."""
     return min(cap, max(int(MOST_RESERVED * window), thinking + 1))
 
 
@@ -274,7 +274,7 @@ def most_without_summary(budget: Budget) -> int:
 
 
 def background_threshold(budget: Budget) -> int:
-    """Return the view size up to which only a missed summary starts a background compaction."""
+    """Return the view size up to which no background compaction starts, unless a request lacked its due summary."""
     soft = max(SOFT_SHARE * budget.caution * budget.room, LEAST_OVER_TARGET * budget.target)
     return min(int(soft), budget.trigger.quiet_tokens)
 
@@ -289,7 +289,7 @@ def background_budget(budget: Budget, growth: int) -> Budget:
     A request over the trigger may be sent without its due summary, up to `most_without_summary`. Steno then makes the
     summary after the answer. A history that grows fast could exceed this maximum first, and its request would wait. So
     the background trigger is at most `latest_start`: this maximum less `growth`, the tokens by which the history is
-    expected to grow while Steno makes the summary. Above it, the cost gate postpones no background compaction.
+    expected to grow while Steno makes the summary. Above `latest_start`, the cost gate postpones none.
 
     Target and tail are lowered by the growth, so that the view has its planned size when a request uses the summary.
     """

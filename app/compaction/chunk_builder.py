@@ -45,7 +45,7 @@ from app.tokens.estimate import Count, note_tokens
 WORDS_SHARE = 0.5
 """Maximum tokens of the user's words in a chunk, as a share of the tokens that the chunk replaces."""
 LEAST_PART = 100
-"""Minimum of `Draft.replaces` if the plan has several parts, because one part may be small."""
+"""Minimum of `Draft.replaces` if the plan has several spans, because one span may be small."""
 
 EDITED = "edited"
 """`prompt_version` of a chunk that a person edited."""
@@ -86,11 +86,10 @@ def visible_text(text: str) -> str:
 def objection(
     answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, asked: str, at_least: int = MINIMUM_TOKENS
 ) -> Reason | None:
-    """Return the reason why an answer must not become a chunk, or None.
+    """Return the reason why an answer must not become a chunk, or None. `asked`: instructions of the call.
 
-    `tokens`: size of the visible text; `at_most`: output cap of the call; `replaces`: size of the replaced text, all in
-    tokens of the estimate. `asked`: instructions of the call.
-    """
+    In tokens of the estimate: `tokens`: size of the visible text; `at_most`: output cap of the call; `replaces`: size
+    of the replaced text; `at_least`: minimum of `tokens`."""
     text = visible_text(answer.text)
     refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
     # Short instructions may also occur in a good summary.
@@ -122,16 +121,16 @@ class Draft(Struct, frozen=True):
     beside: tuple[str, ...]
     """Additional rules for a call with a `shown` view."""
     aim: int
-    """Maximum tokens of the summary text, as stated in the prompt."""
+    """Requested maximum of the summary text, in tokens. The prompt states half this number as words."""
     replaces: int
-    """Tokens that the text replaces: `stands_for` less the tokens of values and user's words, or `LEAST_PART`."""
+    """Tokens that the text replaces: `stands_for` less the tokens of values and user's words; see `LEAST_PART`."""
     least: int
     """Minimum tokens of the text."""
 
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
     """Return the parts of a view before the message at `stop`, with the client's messages in place of altered messages.
-    A summary of masked messages would be poorer, even if the provider has them in its cache."""
+    The masked messages may be in the provider's cache, but a summary of them would be poorer."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -156,7 +155,7 @@ class ChunkBuilder(Struct, frozen=True):
     options: SummaryOptions
     count: Count
     cached: View | None = None
-    """View of the plan's base, with quotations, which the provider may have cached; None if unknown."""
+    """View with the chunks of `plan.base` and quotations. The provider may have it in its cache. None if unknown."""
     said: Sequence[tuple[int, UserWords]] = ()
     """The user's words in the plan's spans, each with the position of its message."""
     words_room: int = 0
@@ -218,7 +217,7 @@ class ChunkBuilder(Struct, frozen=True):
         return (prompts.RECENT_NOTE,) if self.options.strategy == "checkpoint" else ()
 
     def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
-        """Return the span's messages as a transcript. `carried`: offsets from the span's start."""
+        """Return the span's transcript. `carried`: messages that stay verbatim, as offsets from the span's start."""
         transcript, context = self.conversation.transcript, self.conversation.client_context
         stands = {span.start + offset for offset in carried}
         repeated = context.carry_over(span.stop, stands)
@@ -249,7 +248,7 @@ class ChunkBuilder(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """Draft a fold of several chunks and of the messages that these chunks carry, but the fold does not carry."""
+        """Draft a fold of several chunks, and of the messages that stay verbatim after them but not after the fold."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
@@ -321,7 +320,8 @@ class ChunkBuilder(Struct, frozen=True):
         return int(part * room), int(part * wide)
 
     def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
-        """Return the maximum tokens of a chunk: twice `budget.summary` if it also replaces older chunks."""
+        """Return the maximum tokens of a chunk: `budget.summary`, or twice as many if the chunk also replaces older
+        chunks; but at most `AIMED_SHARE` of `replaces`."""
         takes_in = chunk.level == 0 and bool(chunk.children)
         return min((1 + takes_in) * self.budget.summary, int(AIMED_SHARE * replaces))
 
@@ -370,7 +370,7 @@ class ChunkBuilder(Struct, frozen=True):
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryRequest:
         """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt,
-        twice the room and no view, because the summariser may have continued the conversation in the view."""
+        twice the output cap and no view, because with a view the summariser may have continued the conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()

@@ -53,8 +53,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction also made the next chunk. A view then continues with a chunk of the same kind (fold
-    or not), if such a chunk applies."""
+    """True if the same compaction also made the next chunk. A view with this chunk must continue with a chunk of
+    the same kind (a fold or not), if such a chunk applies there."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class FirstChunk(Struct, frozen=True):
     history_length: int
     """Number of messages of the history when the chunk was made."""
     created_at: int
-    """Milliseconds, by the store's clock."""
+    """Milliseconds since 1970, by the store's clock."""
 
 
 class ChunkRange(Struct, frozen=True):

@@ -256,7 +256,7 @@ class RequestCompactor:
     # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. Make none if the compaction or a due mask
+        """Make the due compaction, or wait for the process that makes it. Make no compaction if it or a due mask
         costs too much, if there is an objection, or if the compaction can run in the background."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
@@ -487,7 +487,7 @@ class Compactor(LeasedCompaction):
         self.breaker.finished(request.history_key(), request.conversation.tokens, before, after, request.budget.room)
 
     def count_reused(self, decision: Decision) -> None:
-        """Count in the metrics the summaries of a payload that earlier requests made."""
+        """Count, in the metrics, the payload's summaries that earlier requests made."""
         made = {chunk.id for chunk in decision.made}
         chunks = decision.view.chunks if decision.view else ()
         self.metrics.chunks["reused"].inc(sum(chunk.id not in made for chunk in chunks))
@@ -509,7 +509,7 @@ class DryRun(Compactor):
         return ()
 
     def recent_attempts(self, request: ChatRequest, plan: Plan) -> RecentAttempts:
-        """Ignore shutdown, breaker and backoff, which are temporary."""
+        """Ignore shutdown, breaker and pauses after failures, which are temporary."""
         return replace(super().recent_attempts(request, plan), blocked=None, paused=None)
 
     async def make(self, request: ChatRequest, job: CompactionJob) -> Compaction:

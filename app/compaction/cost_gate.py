@@ -30,11 +30,11 @@ def is_worth(change: Change, rates: Rates, calls: float = 0.0) -> bool:
 
     1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
        once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
-    2. The conversation grew by `growth` tokens with each request. The expected number of further requests is
+    2. The conversation grew by `growth` tokens per request. The expected number of further requests is
        `freed / (2 * growth)`. As in the ski rental problem, the total cost is at most twice the lowest possible cost if
        the conversation's end were known.
-    3. Waiting for `n` requests loses `n * freed * cached`, and avoids the share `n / requests` of the costs. If the
-       rule holds, the loss is at least as large as this share, so the rule needs no term for waiting.
+    3. If Steno waits for `n` requests, it loses `n * freed * cached`, and avoids the share `n / requests` of the costs.
+       If the change saves its cost, this loss is at least as large as this share. So waiting needs no term of its own.
     """
     requests = max(LEAST_REQUESTS, change.freed / (2 * max(1.0, change.growth)))
     saves = requests * change.freed * rates.cached
@@ -53,8 +53,8 @@ def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) ->
 
 
 def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundary) -> Change:
-    """Return the effect of a mask on the prompt, in the provider's tokens. The provider reads everything from the first
-    newly masked result on uncached."""
+    """Return the effect of a mask on the prompt, in the provider's tokens. The provider's cache ends before the
+    first newly masked result."""
     transcript = state.conversation.transcript
     covered = state.widest_path.covered
     held = max(masking.usable(covered), default=covered)

@@ -2,8 +2,8 @@
 
 `settle` tries views in turn, from the stored summaries to the client's own bytes. Steno builds a view from masks and
 summaries and applies the stages of the policy in order: session pruning, fading, sliding window. If the view is still
-too large, Steno shortens large texts, then omits whole units, and in an emergency truncates all tool results. If
-nothing fits, Steno repeats these stages without summaries. Before it sends a view, it removes tool calls without
+too large, Steno shortens large texts, then omits whole units, and in an emergency truncates all tool calls and results.
+If nothing fits, Steno repeats these stages without summaries. Before Steno sends a view, it removes tool calls without
 results, and results without calls.
 """
 
@@ -37,9 +37,9 @@ shortened or omitted, without a summary."""
 StepName = Literal[
     "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
 ]
-"""`stored`: Steno read the stored chunks. `mask`: it set a boundary. `summarise`: it tried a compaction. Other steps
-are views. `least` changes the history least; `widest` uses all summaries and masks, and `fit`, `prune` and `truncate`
-shorten it. `without_summaries` is the shortened history without summaries; `unchanged` is the history."""
+"""`stored`: Steno read the stored chunks. `mask`: a mask was due. `summarise`: a compaction was due. The other steps
+are views. `least` changes the history least; `widest` has all summaries and masks, and `fit`, `prune` and `truncate`
+shorten it. `without_summaries` is a shortened history without summaries; `unchanged` is the client's history."""
 
 
 class Step(Struct, frozen=True):
@@ -63,7 +63,7 @@ class Decision(Struct, frozen=True, dict=True):
     failed: bool = False
     """True if a compaction that was announced to the client made no summary."""
     steps: tuple[Step, ...] = ()
-    """Steps that were tried, the sent view last. Empty if no view was considered."""
+    """Tried steps in order. A sent view that fits is the last step. Empty if no view was considered."""
     budget: Budget | None = None
     """Limits of the decision; None for the request's own budget."""
     output_cap: int | None = None
@@ -182,8 +182,8 @@ def with_alternating_roles(state: PlanningState, refused: Decision) -> Decision 
 
 
 def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
-    """Return a simpler decision after the provider refused a view for its shape. A view without summaries and stored
-    masks replaces a summarised view. The client's own bytes replace any other view, if they fit into the window.
+    """Return a simpler decision after the provider refused a view for its shape. Replace a summarised view by a
+    view without summaries and stored masks. Replace any other view by the client's own bytes, if they fit.
 
     Return None without a simpler view, or if the history itself is malformed: the client then gets the refusal.
     """
@@ -199,8 +199,8 @@ def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Dec
 
 
 def _left_out(state: PlanningState, view: View) -> Reasons:
-    """Return a reason for client context that is too long to be repeated, and a reason for omitted instructions that
-    newer instructions with the same beginning replace."""
+    """Return a reason if client context is too long to be repeated, and a reason if instructions are omitted because
+    newer instructions have the same beginning."""
     conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
         f"{' '.join(block.kind.begins.split())} ({reported(state.cost(own_message(block.text)))} tokens)"
@@ -222,8 +222,8 @@ def _step(name: StepName, view: View, *wrong: Code) -> Step:
 
 
 def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
-    """Yield name, view and reasons of each step. First come the least view under the trigger, and the view with all
-    chunks and masks. Then come shortened forms of that view, and of the masked history without summaries."""
+    """Yield name, view and reasons of each step. First come `state.least_view` and the view with all chunks and masks.
+    Then come shortened forms of this second view, and of the view with all masks but no summaries."""
     if (view := state.least_view) is not None:
         yield "least", _shaped(state, view), ()
     widest = _shaped(state, state.widest_view)

@@ -70,7 +70,7 @@ def standing(
     shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
     """Return the chunks of a history's beginning, in order and without gaps. Take the `shown` chunks of the last view
-    up to the first edited or deleted chunk, then `stored` chunks. `is_of_it`: whether a chunk ends in the history."""
+    up to the first edited or deleted chunk, then `stored` chunks. `is_of_it`: whether the history has a chunk."""
     found: list[SummaryChunk] = []
     for chunk in shown:
         if not _follows(chunk, found):
@@ -94,7 +94,7 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _latest(history: History, covered: int) -> Iterator[str]:
-    """Yield the sections for the last turn and for messages without a summary: the latest that fit into `ROOM`."""
+    """Yield sections for messages of the last turn and messages without a summary, the latest that fit into `ROOM`."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []

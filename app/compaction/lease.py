@@ -7,8 +7,8 @@
    connection or a transaction for so long. The holder extends the expiry by a heartbeat. If the holder dies, requests
    wait until the row expires.
 3. A holder that lost its connection may return after another process took the lease. So each lease has its own epoch,
-   and the store refuses chunks of an older epoch. A lost lease only wastes work: another process makes the chunks, and
-   the request reads the store again, at most three times.
+   and the store refuses chunks of an older epoch. A lost lease only wastes work: another process makes the chunks. The
+   request then reads the store again, at most three times.
 4. Deleting the conversation revokes the lease. No process makes the summary again.
 5. If the client disconnects or the request's deadline passes, the compaction continues: the summary is paid for, and
    the next request can use it.
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 
 class _LeaseLost(Exception):
-    """Raised if the lease is lost, so that another process may hold it."""
+    """Raised if the lease is lost: another process may hold it."""
 
 
 class CompactionJob(Struct, frozen=True):
@@ -299,9 +299,9 @@ class SummaryCalls(Protocol):
 
 
 async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
-    """Make the planned chunks, one call for each. If all chunks together would exceed `budget.fold`, one call makes one
-    chunk of the new messages and the older chunks. If that is too much for one call, fold all chunks but the last
-    afterwards. For cumulative chunks see `continue_summary`."""
+    """Make the planned chunks, each by one call. If all chunks together would exceed `budget.fold`, make instead a
+    single chunk of the new messages and the older chunks. If one call cannot make it, make the planned chunks, then
+    fold all chunks but the last. For cumulative chunks see `continue_summary`."""
     plan, budget, options, transcript = builder.plan, builder.budget, builder.options, builder.conversation.transcript
     maker = ChunkMaker(await calls.compute(builder.with_words), calls)
     if options.cumulative:
@@ -342,7 +342,7 @@ class ChunkMaker(Struct, frozen=True):
         """Make one cumulative chunk for each span. The summariser extends the previous chunk by the span, so each chunk
         covers the whole history up to the span's end.
 
-        Store only the last chunk. A later view would prefer an earlier chunk, because it leaves a longer tail.
+        Store only the last chunk: views would prefer an earlier chunk, because it summarises fewer messages.
         """
         plan, halvings = self.builder.plan, 0
         prior, spans = plan.base.chunks[-1:], deque(plan.spans)

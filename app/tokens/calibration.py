@@ -26,9 +26,9 @@ SIZES = (1_000, 10_000, 100_000)
 KEPT = 8
 """Maximum number of samples of large prompts, and of small ones, so that small prompts never displace large ones."""
 NOISE = 0.001
-"""Scale of a line's total relative error in the line's cost, `log1p(error / NOISE)`."""
+"""Divisor of a line's total relative error in the line's cost: `log1p(error / NOISE)`."""
 OFFSET_SCALE = 2_000
-"""Distance in tokens between a line's offset and the prior's offset that adds 1 to the line's cost (see `_best`)."""
+"""A line's cost grows by 1 for each `OFFSET_SCALE` tokens between its offset and the prior's offset (see `_best`)."""
 EXP_ENDS = 700.0
 """Largest argument of `exp`, which overflows above 709."""
 
@@ -106,7 +106,7 @@ class Sample(Struct, frozen=True):
 
 
 class Calibration(Struct, frozen=True, dict=True):
-    """Line of one upstream, model and formula, with or without tools."""
+    """Line of one tenant, upstream, model and formula. Requests with tools and without tools have separate lines."""
 
     prior: Prior
     recent: tuple[Sample, ...] = ()
@@ -162,7 +162,7 @@ def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
 
     Steno accepts usage far above the expected count: it may be real, and one sample does not move the line much. Usage
     below half of the expected count probably lacks the cached tokens. The expected count is the smaller of the line's
-    and the prior's counts. Otherwise a line that is too high would reject the samples that correct it.
+    and the prior's counts, so that a line that is too high does not reject the samples that would correct it.
     """
     if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
         return "no usage"
@@ -235,9 +235,9 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
     """Yield offset and ratio of every line that may be the best line, the prior first.
 
-    Each line hits a sample exactly, or its ratio or offset is the prior's or a bound. At and above the prior's ratio,
-    the cost is concave between such lines, so the best line has two of these properties. Below the prior's ratio, a
-    line between confirmed lines might cost a little less; Steno ignores such lines.
+    Each line meets two conditions, of three kinds: it hits a sample exactly; its ratio is the prior's or a bound; its
+    offset is the prior's or a bound. At and above the prior's ratio, the cost is concave between such lines, so one of
+    them is the best. Below the prior's ratio, Steno ignores lines between confirmed lines that may cost a little less.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)

@@ -92,7 +92,7 @@ class SummaryStats(Struct, frozen=True):
 
 
 class Price(Struct, frozen=True):
-    """Prices in currency units of a million searches, or tokens of each kind in `Tokens`. None: no separate price."""
+    """Prices in currency units: of a million tokens of each kind, of a million searches. None: no separate price."""
 
     prompt: float
     completion: float
@@ -111,7 +111,7 @@ class Price(Struct, frozen=True):
 
 
 Steps = tuple[tuple[int, Price], ...]
-"""Prices by prompt size. Each applies to prompts with more tokens than its number, the first to all smaller prompts."""
+"""Prices by prompt size. Each price applies to prompts with more tokens than its number; the first number is 0."""
 
 
 class Tariff(Struct, frozen=True):
@@ -208,7 +208,7 @@ class EarlierRequest(Struct, frozen=True):
     whole: int
     """Tokens of the client's own, uncompacted prompt."""
     caches: bool = False
-    """Whether the provider caches such prompts."""
+    """Whether the provider caches the conversation's prompts."""
     lag: int = 0
     """Tokens at the end of a prompt that are not yet in the cache at the next request."""
     long: bool = False
@@ -237,7 +237,7 @@ def uncompacted_usage(
 def earlier_request(
     tokens: Tokens, whole: Tokens, estimated: PromptEstimate, before: EarlierRequest | None
 ) -> EarlierRequest | None:
-    """Return the record of this request that is `before` for the next request; None without reported tokens."""
+    """Return this request's record, which the next request gets as `before`; None without reported tokens."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
@@ -303,7 +303,7 @@ class Rates(Struct, frozen=True):
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed prices of models without known prices, in the usual ratio. With a local model, a cached prompt saves time."""
+"""Assumed prices of models without known prices, in the usual ratio. For a local model, they stand for time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:

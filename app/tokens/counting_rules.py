@@ -21,7 +21,7 @@ UNKNOWN_SIZE = (1024, 1024)
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_TOKENS = 4
 GLYPHS_PER_TOKEN = 3.8
-"""Ratio for English. Spaces often have no glyph."""
+"""Glyphs of a PDF for each token of its text, in English. Spaces often have no glyph."""
 TILE = 512
 PATCH = 32
 
@@ -125,7 +125,7 @@ def _squares(width: int, height: int, side: int) -> int:
 
 
 def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
-    """Return width and height, scaled down if `side` exceeds the limit, so that `side` becomes the limit."""
+    """Return width and height. If `side` exceeds `limit`, scale both down by the same factor: `limit / side`."""
     if side <= limit:
         return width, height
     return max(1, width * limit // side), max(1, height * limit // side)
@@ -184,7 +184,7 @@ class CountingRules(Struct, frozen=True):
     """Whether prompts have gpt-5's form: a preamble before tools, separate parallel calls, a channel for each assistant
     text, and no name of the response format in replies."""
     hides_tools: bool = False
-    """Whether the prompt leaves out tools with `tool_choice: none`."""
+    """Whether the prompt contains no tools if `tool_choice` is `none`."""
     shows_schema: bool = True
     """Whether the prompt contains the response schema. Some providers enforce a schema that the model does not see."""
     schema_extra: int = 0
