@@ -41,7 +41,7 @@ MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
 
 MINIMUM_GAIN = 0.10
-"""Minimum share of the view that a move of the boundary frees, because each move breaks the provider's prompt cache."""
+"""Minimum share of the view that a move of the boundary must free. Each move breaks the provider's prompt cache."""
 
 
 class MaskPolicy(Struct, frozen=True):
@@ -77,7 +77,7 @@ class MaskBoundary(Struct, frozen=True, order=True):
     position: int
     start: int
     """Number of messages that summaries covered when the boundary was set. A view whose summaries cover fewer messages
-    does not use the boundary: masks would replace a summary, which changes the prompt's prefix."""
+    does not use the boundary, except `bare_view`: masks in place of an earlier summary would change the prefix."""
 
 
 class Masks:
@@ -90,7 +90,7 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-        """Saved tokens for each boundary, from 0 on. The key is `start`, the first message that may be masked."""
+        """Tokens saved by the masks between message `start` (the key) and each boundary (the index in the tuple)."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
@@ -98,8 +98,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the history's length at which `drop_media` may first mask a message's media, and the mask. Return None
-        if the message has no maskable media."""
+        """Return the number of messages that the history needs before `drop_media` may mask a message's media, and the
+        mask. Return None if the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None

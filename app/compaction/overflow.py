@@ -17,16 +17,16 @@ from app.compaction.budget import CEILING_SHARE, LEAST_SHARE, PROMPT_ERROR, Budg
 MIN_LIMIT = 1_000
 """Minimum tokens of a window. A smaller number in an error is a quota, or not a number of tokens."""
 FEW = 16
-"""Maximum tokens of an answer that counts as empty, because providers count end tokens."""
+"""Maximum tokens that a provider may report for an empty answer, because providers count end tokens."""
 FULL_SHARE = 0.95
 """Steno assumes that the window ended an empty answer if prompt and answer fill at least this share of the window."""
 PRESSURE = 0.80
 """Share of the window that the estimate of a prompt must reach for an overflow to be plausible."""
 MIX_ERROR = 0.05
-"""Share by which the ratio of provider tokens to estimate may be higher in the retry, which has other content."""
+"""Margin for the ratio of the provider's count to the estimate. The retry has other content and another ratio."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
-"""Share of the refused prompt that Steno tries next if the refusal has no numbers: without media, and with media."""
+"""Share of the refused prompt for the retry after a refusal without numbers: for prompts without and with media."""
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 PAYLOAD_SHARE = 0.9
@@ -141,7 +141,7 @@ def limits_after(overflow: Overflow, budget: Budget, sent: Payload) -> SmallerLi
 
 
 def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:
-    """Return the provider's counts of the prompt and of the output that it added; None if unknown."""
+    """Return two counts: the prompt, and the output that the provider added to it. None for an unknown count."""
     prompt, requested = overflow.prompt, overflow.requested
     if requested is None:
         fits_alone = expected <= CEILING_SHARE * window
@@ -160,12 +160,12 @@ def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) ->
 def _fewer_tokens(
     overflow: Overflow, budget: Budget, sent: Payload, prompt: int | None, reserve: int
 ) -> tuple[Budget | None, int]:
-    """Return limits for a smaller prompt, and its maximum in the provider's tokens. The limits are None if too little
-    of the conversation would be left.
+    """Return limits for a smaller prompt, and the maximum of this prompt in the provider's tokens. The limits are None
+    if too little of the conversation would be left.
 
-    If the provider counted more tokens than Steno expected, Steno divides the limits by the ratio of the two counts,
-    with a margin (`MIX_ERROR`). For a prompt with media, Steno first assumes that the difference comes from pictures it
-    cannot mask, and subtracts it. If no room is left, Steno assumes pictures that it can mask, and divides the limits.
+    Steno divides the limits by the ratio of the provider's count to the estimate. Without media, a ratio above
+    1.05 gets a margin (`MIX_ERROR`). If a prompt with media has more tokens than expected, Steno first assumes pictures
+    that it cannot mask, and subtracts the difference. If too little room is left, it assumes maskable ones.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)
@@ -198,7 +198,7 @@ def _fewer_tokens(
 
 
 def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Payload) -> Budget | None:
-    """Return limits for a smaller body: less media, then also fewer tokens; None if too little would be left."""
+    """Return limits for a smaller body, and fewer tokens if less media is not enough; None if too little is left."""
     share = SENT_SHARE
     if overflow.limit_bytes is not None and sent.size:
         share = min(share, PAYLOAD_SHARE * overflow.limit_bytes / sent.size)

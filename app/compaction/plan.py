@@ -91,8 +91,8 @@ def split_span(
     Cuts are between turns if possible, otherwise between units. A unit larger than a part stays whole and is shortened
     for the summariser. A part that is too small for a summary is joined to its neighbour.
 
-    Parts in `made` already have a chunk and are not split. New messages are joined to the last of these parts if one
-    call can read both: otherwise every few new messages would become a part.
+    Parts in `made` already have a chunk and are not split. If one call can read the last of these parts and the
+    new messages together, they become one part. This avoids many small parts.
     """
     fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= options.input_tokens
     at_most = options.input_tokens if fits_one_call else options.part_tokens
@@ -186,7 +186,7 @@ def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
 
 
 def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
-    """Return the tokens that count for a fold. The user's words count half, because a fold does not shorten them."""
+    """Return the tokens to compare with `fold`. The user's words count half, because a fold does not shorten them."""
     return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
 
 
@@ -205,8 +205,8 @@ def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> i
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
-    """Return the start of the verbatim tail: the earliest position at which the tail is within its budget and the view
-    within the target, otherwise the start of the last unit. None without messages to summarise before the last unit.
+    """Return the start of the verbatim tail: the first position at which the tail is within its budget, the view within
+    the target, and the trigger does not fire; else the start of the last unit. None if no new message precedes it.
 
     The tail starts between two turns, or inside a turn between two units. In a turn, the user message stays, too.
     """
@@ -253,7 +253,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 def words_room(
     conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, options: SummaryOptions
 ) -> int:
-    """Return the maximum tokens of the user's words in all chunks, which is larger for a view below its target."""
+    """Return the maximum tokens of the user's words in all chunks: `budget.words`, or more if the target has room."""
     kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
     others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
     return max(budget.words, min(int(WIDE_WORDS_SHARE * budget.room), budget.target - others))
@@ -263,7 +263,7 @@ def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
     """Return the estimated tokens of the view after a compaction up to `cut`, without the user's words; and the tokens
-    of these words. New summaries count with their maximum size, and as folded if a fold is due."""
+    of these words. New summaries count with their requested size. If a fold is due, the summaries after it count."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)
     held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
@@ -311,7 +311,7 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 class Plan(Struct, frozen=True):
     """Due compaction: adds one chunk to `base` for each of `spans`, and folds chunks if together they are too large.
 
-    A view with one of the new chunks has all new chunks that apply. Without spans, the compaction only folds.
+    A view uses either all of the new chunks that apply, or none of them. Without spans, the compaction only folds.
     """
 
     base: Path
@@ -424,7 +424,7 @@ def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk
 
 def is_shown(conversation: Conversation, base: Path, span: Span, options: SummaryOptions) -> bool:
     """Return whether the summariser reads the conversation itself, up to the span's end, instead of a transcript.
-    Return False if this part has instructions, because the summariser would follow them."""
+    Return False if instructions occur before the span's end, because the summariser would follow them."""
     messages = conversation.transcript.messages
     if options.style != "prefix" or messages.first_instruction < span.stop:
         return False
@@ -442,8 +442,8 @@ def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
 def calls_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions, price: Price, shown: Rates | None
 ) -> float:
-    """Return the cost of a plan's summary calls, in tokens times the price per million tokens, without folds and the
-    summariser's reasoning. `shown`: rates if the summariser's provider has the conversation in its cache, else None."""
+    """Return the cost of a plan's summary calls, in millionths of the price's unit. Folds and reasoning do not count.
+    `shown`: rates if the summariser's provider has the conversation in its cache, else None."""
     rules = 2 * len(options.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
     for span in plan.missing:

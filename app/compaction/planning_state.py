@@ -399,15 +399,15 @@ TELLING_TOKENS = 20
 SHORT_LIVED_TURNS = 3
 """Maximum turns between the summaries of two forms of a history. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Maximum number of forms of a history (recent first chunks) that Steno compares in pairs: the latest forms. Thousands
-may qualify, because conversations from one template share a message at the same position."""
+"""Maximum number of forms of a history that Steno compares in pairs, the latest ones. Each recent first chunk shows a
+form. Thousands may qualify, because conversations from one template share a message at the same position."""
 
 
 class Succession(Struct, frozen=True):
-    """Two forms of a history, summarised one after the other and shorter than now: a sign that the history changes."""
+    """Two earlier, shorter forms of a history, summarised one after the other: a sign that its beginning changes."""
 
     known_beyond: int
-    """Index of the second form's last summarised message. Any longer prefix differs from the current history."""
+    """Index of the second form's last summarised message. Before this message, the current history differs."""
     length: int
     """Number of messages of the second form."""
     lasted: int
@@ -426,8 +426,8 @@ def successions(
     """Return the evidence in recently made chunks that the history changes.
 
     `named`: whether the client named the conversation. Steno then compares only this conversation's chunks. Without a
-    name, each change of the history starts a new conversation id. Two chunks of one other conversation only show that
-    this conversation grew, so Steno skips such pairs.
+    name, each change of the history starts a new conversation id. Two chunks of the same other conversation only show
+    that the other conversation grew, so Steno skips such pairs.
     """
     transcript, positions = conversation.transcript, conversation.chain.positions
     messages = transcript.messages

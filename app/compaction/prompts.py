@@ -62,7 +62,7 @@ class SummaryRequest(Struct, frozen=True):
     """Rules for the summary of a transcript."""
     transcript: str
     max_tokens: int
-    """Maximum tokens of the answer without reasoning."""
+    """Maximum tokens of the answer. Tokens of reasoning do not count."""
     shown: View | None = None
     """View that is sent instead of the transcript, if the summariser can read the conversation itself."""
     closing: str = ""

@@ -4,8 +4,8 @@
    alone. So every replica quotes the same passages, and the prompt's prefix is stable during an agent's turn.
 2. **Condition.** Steno quotes only if one passage contains enough words of the user message. A question needs fewer
    matches than a statement. Words in the latest messages do not count, because the user may refer to those messages.
-3. **Quotations for earlier turns** stay if the turn has more than half as many tokens as its quotations: without them,
-   the provider would read the turn uncached. The quotations of all turns share the room for one question
+3. **Quotations for earlier turns** stay if the turn is long enough (`KEPT_TURN`): without its quotations, the provider
+   would read the turn uncached. The quotations of all turns share the room for one question
    (`WIDE_RECALL`). Once this room is full, conversations with long turns get no more quotations.
 4. **Records and state.** If the conversation has tool calls, two notes follow the summaries: records of the latest
    omitted or masked messages, and the state of the agent's work. An agent's next step needs ids and dates for which no
@@ -72,7 +72,7 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Number of the latest omitted or shortened messages whose records are listed."""
 RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
-"""Records take at most `RECORDS_SHARE` of the quotations' room. They reduce this room by `GIVEN_UP` of their tokens."""
+"""Maximum share of the quotations' room for records, and share of the records' tokens by which that room shrinks."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
@@ -83,8 +83,8 @@ than this share of the quotations."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
-"""Maximum size of a new view with notes and quotations, as a share of its target. Only the limit counts if the view
-exceeds its target without notes and quotations."""
+"""Maximum size of a new view with notes and quotations, as a share of its target. If the view exceeds its target even
+without notes and quotations, the limit is the maximum."""
 LEAST_TOKENS = 20
 """Tokens below which the remaining room is not used."""
 
@@ -111,8 +111,8 @@ _SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)
 
 
 Hidden = Mapping[int, tuple[str, ...]]
-"""Omitted and altered messages by position, each with its texts that remain in the view. For an omitted user message,
-these texts are all quoted words of the user."""
+"""Omitted and altered messages by position, each with its texts that remain in the view. An omitted user message
+has one text: all words of the user that the view quotes."""
 QuotedNote = tuple[Note, tuple[int, ...]]
 """Note with quotations, and the numbers of its passages."""
 
@@ -169,8 +169,8 @@ class Recollection:
             self._digest = conversation.chain[stop]
 
     def notes_in(self, form: Hashable) -> dict[bytes, QuotedNote | None]:
-        """Return the cached notes by digest of the history through a user message; None for a message without
-        quotations. If `form` differs from the last call, empty the cache first."""
+        """Return the cached notes. Key: digest of the history through a user message. Value: None if the message has
+        no quotations. If `form` differs from the last call's `form`, empty the cache first."""
         if form != self._form:
             self._form, self._notes = form, {}
         return self._notes
@@ -323,7 +323,7 @@ class _Quoter:
     free: int
     """Room for the quotations of a message before `origin`."""
     later: int
-    """Room for the messages from `origin` through the question, and its quotations. Quotations get at least `usual`."""
+    """Room for the messages from `origin` through the question plus the quotations, which get at least `usual`."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 

@@ -248,7 +248,7 @@ class Index:
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
     def scores(self, asked: Weights, among: int) -> Scores:
-        """Score passages among the first `among` that are within two positions of one of the rarest words."""
+        """Score those of the first `among` passages that are within two positions of one of the rarest words."""
         postings = {word: self._postings_among(word, among) for word in asked}
         words = [word for word in asked if 0 < len(postings[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
         words.sort(key=lambda word: len(postings[word][0]))

@@ -50,7 +50,7 @@ _STATEMENT = re.compile(r"([^\W\d]\w*): (.+?)(?: \(([^()]*)\))?")
 _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/~.]\S+|[A-Z]{5,}|\d{6,}")
 
 MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
-"""Maximum characters that are read of all messages, the newest first, and maximum numbers of fields and of values."""
+"""Maximum characters read of all messages together, the newest first; maximum number of fields, and of values."""
 MOST_PARTS = 256
 """Maximum number of extracted parts. A part is a record with at most one field."""
 DEEPEST = 6

@@ -54,7 +54,7 @@ class Measure(Struct, frozen=True, dict=True):
 
     @lazy
     def least_counted(self) -> int:
-        """Return the largest history, in tokens, whose requests need no exact count, because no summary is due soon."""
+        """Return the maximum tokens of a history that needs no exact count, because no summary is due soon."""
         return int(REMEMBERED_SHARE * background_threshold(self.budget))
 
     @lazy
@@ -75,7 +75,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     budget: Budget
     model: str
     series: str
-    """Series of the summaries that this request can use: they have the same strategy and focus."""
+    """Key of strategy and focus. The request uses only summaries with this key."""
     count: Count
     cost: Cost
     """Function that counts the tokens of a single message."""

@@ -349,7 +349,7 @@ def _command(call: str) -> str:
 
 
 def _counted(lines: Sequence[str], call: str) -> _NumberedLines:
-    """Return the lines with their numbers, if the call shows the number of the first line."""
+    """Number the lines if the call shows the number of the first line. Otherwise all numbers are empty."""
     begins = _READS_FROM.fullmatch(call)
     if begins is None and not _READS_WHOLE.fullmatch(call):
         return [("", line) for line in lines]

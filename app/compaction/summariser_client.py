@@ -54,7 +54,7 @@ log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
 """Reason for making no call: the circuit breaker pauses the models."""
 LONGEST_WAIT_SECONDS = 5.0
-"""Maximum Retry-After for which Steno retries a call, because the client waits, too."""
+"""Maximum Retry-After that Steno waits for before a retry. It is short, because a client may wait for the summary."""
 LONGEST_SUMMARY = 250_000
 """Maximum characters of a summary, about 60,000 tokens."""
 REASONING_ALLOWANCE = 8_192

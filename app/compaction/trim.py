@@ -73,7 +73,7 @@ MOST_NAMES = 8
 def alter(
     conversation: Conversation, view: View, by: Alteration, cost: Cost, change: Change, *, may_grow: bool = False
 ) -> View:
-    """Return the view with changed messages. A message that must not change, or would grow, stays unchanged."""
+    """Return the view with changed messages. Without `may_grow`, a message that would not shrink stays unchanged."""
     messages = conversation.transcript.messages
 
     def altered(index: int, part: Part) -> Part:
@@ -137,10 +137,10 @@ def shortened_arguments(original: Message, message: Message, longest: int) -> Me
 
 
 def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> View:
-    """Return the view with large tool results, call arguments and pasted documents cut, the oldest most.
+    """Return the view with large tool results, call arguments and pasted documents cut.
 
-    `at_most` is the limit in tokens, which the view may still exceed. Maximum characters (formula of LibreChat agents):
-    min(0.30 x room x 4, 400,000) x weight of a result or document, min(0.15 x room x 4, 200,000) of arguments.
+    `at_most`: limit in tokens, which the view may still exceed. Formula of LibreChat agents for the maximum characters:
+    min(0.30 x room x 4, 400,000) x `weights` for results and documents, min(0.15 x room x 4, 200,000) for arguments.
     """
     room = room_of(conversation, view, at_most)
     return cut_to_shares(conversation, view, room, "shortened", cost, documents=True)
@@ -360,8 +360,8 @@ def prune(
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Return the remaining units, oldest first; the last is not droppable. A result joins the unit before it, even if
-    the call is in an earlier unit, to keep units small. If its call is omitted, `repair` removes the result."""
+    """Return the remaining units, oldest first; the last is not droppable. A result joins the unit directly before
+    it. If the result's call is in an earlier unit, and Steno omits that unit, `repair` removes the result."""
     transcript = conversation.transcript
     units: list[_Unit] = []
     was_bound = False

@@ -119,8 +119,8 @@ def line_of(entry: UserWords) -> str:
 
 
 def fitting_words(entries: Sequence[UserWords], room: int, wide: int, count: Count) -> tuple[UserWords, ...]:
-    """Return the entries if they fit into `room` tokens. Otherwise keep the best sentences: `room` tokens in all, or
-    `wide` tokens if their rank is at least `WORTH`. Of entries with the same text, keep only the last."""
+    """Return the entries if they fit into `room` tokens. Otherwise keep the best sentences within `room`. Sentences
+    with a rank of at least `WORTH` may fill `wide` tokens. Of entries with the same text, keep only the last."""
     newest = dict.fromkeys(reversed([entry.text for entry in entries]))
     entries = [entry for entry in reversed(entries) if newest.pop(entry.text, entry) is None][::-1]
     left = room

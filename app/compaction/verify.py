@@ -164,7 +164,7 @@ GAP = "[Messages of this conversation are left out here.]"
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
     """Return the view without calls whose results are omitted, and without results whose calls are omitted. `orphans`:
-    also remove calls without results, and results without calls, that the client sent before the history's end."""
+    also remove calls and results that have no counterpart in the history, except at its end (`_begin_of_end`)."""
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
     held = {index: part for index, part in standing(view) if index is not None}

@@ -12,8 +12,8 @@ summary, these providers refuse the thinking. So:
 1. A changed view omits the thinking of finished turns. Every provider accepts that.
 2. The current turn keeps its thinking, because providers demand it while thinking is on.
 3. If the provider refuses thinking of the current turn, later requests omit the turn's thinking up to the refused
-   request (`ChatRequest.thinking_from`). Later thinking is sent, because it was signed with the new prefix, unless the
-   view changes with each request.
+   request (`ChatRequest.thinking_from`). Steno sends later thinking, which the provider signed with the new
+   prefix. If the view changes with each request, Steno omits that thinking, too.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class Conversation:
     """Positions of instructions that newer instructions with the same beginning replaced."""
 
     def with_newest_instructions(self, limit: int) -> Conversation:
-        """Return the conversation. If instructions with the same beginning take too much of `limit` tokens, only the
-        newest of them stay instructions. Steno may then summarise or omit the older ones."""
+        """Return the conversation. If the instructions after the leading ones take more than half of `limit` tokens,
+        Steno may summarise or omit the superseded ones, which are no longer instructions in the result."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
@@ -315,7 +315,7 @@ def sent_in(part: Part) -> Sequence[int]:
 
 
 def omitted_in(conversation: Conversation, part: Part) -> range:
-    """Return the positions that a part omits: pruned messages, or a summary's range with its carried messages."""
+    """Return the positions of pruned messages, or a summary's whole range, although carried messages in it are sent."""
     match part:
         case Summary(chunk):
             positions = conversation.chain.positions

@@ -152,7 +152,7 @@ def is_result(texts: Sequence[str]) -> bool:
 
 
 def result_confidence(texts: Sequence[str]) -> ResultConfidence:
-    """Return the confidence that a user message is a tool result. It is low in doubt, to keep all words of the user."""
+    """Return the confidence that a user message is a tool result. In doubt it is low, so no user words are lost."""
     said = without_context(texts)
     if not is_result(said):
         return ResultConfidence.NONE

@@ -25,7 +25,7 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 """Text that replaces a repeated block in the summariser's request."""
 
 MOST_OF_LIMIT = 0.5
-"""Share of the limit. If instructions between messages take more, Steno may summarise superseded instructions."""
+"""Share of the limit. If instructions after the leading ones take more, Steno may summarise the superseded ones."""
 BEGINNING = 24
 """Number of leading characters that Steno compares, with `0` in place of each digit. If instructions of one role have
 the same beginning, the newest supersedes the others."""
@@ -45,7 +45,7 @@ CONTEXT = convert(_TABLE["context"], tuple[ContextKind, ...])
 """Kinds that are valid for a whole conversation, the most important first."""
 REMINDERS = convert(_TABLE["reminders"], tuple[ContextKind, ...])
 _KINDS = sorted((*CONTEXT, *REMINDERS), key=lambda kind: -len(kind.begins))
-"""All kinds. A longer beginning comes before a shorter one, because it may start with the shorter one."""
+"""All kinds, the longest beginning first, because a longer beginning may start with a shorter one."""
 _BEGINNINGS = (re.sub(r"(\\\n)+", r"\\s*", re.escape(kind.begins)) for kind in _KINDS)
 _BEGINNING = re.compile(rf"\s*(?:{'|'.join(f'({beginning})' for beginning in _BEGINNINGS)})")
 _QUEUED = re.compile(rf"\s*+{WORDINGS['queued']}\s*+", re.DOTALL | re.IGNORECASE)
@@ -68,7 +68,7 @@ class ContextBlock(Struct, frozen=True):
 
 
 def queued_words(text: str) -> str | None:
-    """Return the words that the user typed while the assistant worked; None if the text is no such reminder."""
+    """Return the words that the user typed while the assistant worked; None if the text is no reminder of them."""
     queued = _QUEUED.fullmatch(text)
     return queued["words"] if queued else None
 
@@ -163,8 +163,8 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Return the tokens of the largest note of `carry_over` for any reach from `least_reach` to `reach`. The
-        highest reach may have a smaller note, because a sent message may have a newer block."""
+        """Return the tokens of the largest note while the omitted beginning grows from `least_reach` to `reach`
+        messages. The last note need not be the largest, because a sent message may have a newer block."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 

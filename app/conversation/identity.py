@@ -145,8 +145,8 @@ Heads = tuple[tuple[bytes, int], ...]
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
-    """Return the heads of a request: the positions before its last turn and after its last message. By the first, Steno
-    recognises the conversation if the client edits or regenerates the turn."""
+    """Return the heads of a request: the positions before its last turn and after its last message. If the client
+    edits or regenerates the turn, Steno recognises the conversation by the first position."""
     end, starts = len(transcript), transcript.turn_starts
     now = ((chain[end], len(starts)),) if end else ()
     return ((chain[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now

@@ -64,7 +64,7 @@ class ToolCall(Struct, frozen=True):
     arguments: str
     """Arguments as the model wrote them: often, but not always, a JSON object."""
     kept: bool = False
-    """True if the call has two ids: its result names one, and the provider stores the call under the other."""
+    """True if the provider stores the call under another id than the id that its result names."""
 
 
 class Caller(NamedTuple):
@@ -113,7 +113,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     kind: Kind
     role: str
-    """Role in the request. Only the message's token cost and its quotations depend on it."""
+    """Role in the request. In some formats it does not show the message's purpose: see `kind`."""
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes
@@ -222,8 +222,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """Shorter history that this history extends, if `chained` and `counted` were empty there. Steno later fills these
-    fields of both histories, because other histories may extend the shorter one, too."""
+    """History that this history extends; None if that history already had `chained` or `counted`. Steno later fills
+    these fields in both histories, because other histories may extend the shorter one, too."""
     chained: Any = None
     """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None
@@ -485,8 +485,8 @@ class Transcript:
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
-        All instructions stay. If `end` is inside a turn, the turn's first user message stays and, if no user message is
-        at `end`, the last user message before `end`. A user message with results stays together with the calls.
+        All instructions stay. If `end` is inside a turn, the turn's first message stays. If the message at `end` is not
+        a user message, the last user message before it stays, too. User messages with results stay with the calls.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]

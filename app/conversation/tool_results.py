@@ -5,7 +5,7 @@ message alone. `History` also considers the previous message. The wordings are i
 
 Rules for pairing (`CallPairing`):
 
-1. A result with a call's id answers that call: of several calls with the id, the latest batch's first unanswered one.
+1. A result with a call's id answers that call. Of several such calls, this is the latest batch's first unanswered one.
 2. A result without an id, or with an unknown id, answers an unanswered call of the same tool. Some adapters send the
    tool's name as the id.
 3. If there is no such call, a result without an id answers the first unanswered call. A result with an unknown id
