@@ -23,10 +23,10 @@ from app.formats.sse import MOST_VALUES, data_of, event, last_end
 from app.formats.usage import Usage, usage_members, usage_of
 
 LARGEST_WHOLE = 16 << 20
-"""Most bytes of an unstreamed answer that Steno buffers to edit it. The longest texts of today's models take 1 MB. An
+"""Maximum bytes of an unstreamed answer that Steno buffers and edits. The longest texts of today's models take 1 MB. An
 answer with a picture takes a few MB."""
 LONGEST_ERROR = 64 << 10
-"""Most bytes that Steno searches for an error if a provider answers with status 200 but sends no stream."""
+"""Maximum bytes that Steno searches for an error if a provider answers with status 200 but sends no stream."""
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 
 
@@ -63,7 +63,7 @@ class AnswerEditor:
     early: EarlyFrames | None = None
     """Writer of the frames that Steno sends before the provider's answer."""
     hides_usage: bool = False
-    """Whether to remove the usage, because only Steno requested it. Many clients fail on unrequested usage."""
+    """Whether to remove the usage, because Steno requested it and the client did not. Many clients fail on it."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
     """Usage members as received. If a stream reports usage twice, the later values count."""
     model: str = field(default="", init=False)

@@ -217,7 +217,7 @@ def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[st
 
 
 def _thoughts(held: Any) -> list[str]:
-    """Return the texts of a thinking part: a text (Anthropic) or a list of parts (Mistral)."""
+    """Return the texts of a thinking part. `held`: one text (Anthropic) or a list of text parts (Mistral)."""
     if isinstance(held, str):
         return [held]
     return [part["text"] for part in held if is_text(part)] if isinstance(held, list) else []
@@ -443,7 +443,7 @@ class CompletionEditor(AnswerEditor):
 
 
 def _may_be_notable(frames: bytes, start: int) -> bool:
-    """Return whether `NOTABLE` may match. Counting is five times as fast as the pattern search."""
+    """Return whether `NOTABLE` may match. To count words is five times as fast as to search the pattern."""
     if frames.find(b'"error"', start) != -1 or frames.find(b"[DONE]", start) != -1:
         return True
     for name in (b"finish_reason", b"usage"):

@@ -15,8 +15,8 @@ from app.formats.sse import KEEP_ALIVE
 
 EventShape = Literal["chunk", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "comment", "off")
-"""Ways to announce a compaction before the provider's first frame. `chunk` is the format's safest frame. With `off`
-Steno sends nothing until the provider has answered."""
+"""Ways to announce a compaction before the provider's first frame. `chunk`: the frames that the format's clients
+accept best. `comment`: SSE comments, except in Gemini's format. `off`: no frame until the provider has answered."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class EarlyFrames:
         return KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer can hold them
-        """Return a frame about a compaction: a comment, or in some formats a frame that clients show. `members`: see
+        """Return a frame about a compaction: a comment, or in some formats a frame with data. `members`: see
         `ContextMembers.status`."""
         return b": %b %b\n\n" % (kind.encode(), self.data(kind, details))
 

@@ -8,8 +8,8 @@ holds the results. A result names its call's tool, and since Gemini 3 the call's
 calls in order. Steno reads the `systemInstruction` as a content of the role `system`.
 
 Gemini accepts two contents of one role in a row, but a call only after a user's content. So Steno inserts a user's text
-before a model's content in two cases: at the beginning, or if Steno omitted all contents between it and the previous
-content of the model. A signature is a member of the part that it signs.
+before a model's content in two cases: the content is the payload's first, or Steno omitted all contents between two
+contents of the model. A signature is a member of the part that it signs.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return a part's text. The text of a result is its only member if this is a text, else the result's JSON."""
+    """Return a part's text, if any. A result with one member, a text, has this text; any other result has its JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")

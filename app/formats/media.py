@@ -98,9 +98,9 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 
 
 LONGEST = 43 << 20
-"""Most characters of a document's base64 that Steno reads: 32 MB decoded, the most that providers accept."""
+"""Maximum characters of a document's base64 that Steno reads: 32 MB decoded, the maximum that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Most bytes that Steno unpacks of a document's streams. Other streams count with the average number of glyphs."""
+"""Maximum bytes of a document's streams that Steno unpacks. It assumes the average number of glyphs for the others."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000

@@ -69,8 +69,8 @@ UNCOMPACTED = tuple(
         ("/openai/chat/completions", rb"/openai/(v1|deployments/[^/]+)/chat/completions", PASSES),
     )
 )
-"""All paths of conversations that Steno does not compact. The last two are Azure's. Steno also compacts no requests in
-OpenAI's batches, which are in an uploaded file, and none over WebSockets, which it does not relay."""
+"""All paths of conversations that Steno does not compact. The last two are Azure's. Steno does not compact OpenAI's
+batches either, because a batch is an uploaded file. Steno does not relay WebSockets."""
 
 
 def path_of(target: bytes) -> bytes:

@@ -52,7 +52,7 @@ def replaced(json: bytes) -> bytes:
 
 
 LONGEST_KEY = 65_536
-"""Most bytes of a key, including the whitespace around the key."""
+"""Maximum bytes of a key, including the whitespace around the key."""
 MOST_MEMBERS = 2_000
 # Possessive quantifiers prevent backtracking.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)

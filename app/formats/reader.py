@@ -32,9 +32,9 @@ written_alike = msgspec.json.Encoder(order="deterministic").encode
 """Encoder that writes equal values as equal bytes."""
 NOTHING: tuple[object, ...] = (None, "", [], {})
 MOST_ARGUMENT_VALUES = 200_000
-"""Most JSON values in a call's arguments. Steno compares arguments with more values as text."""
+"""Maximum number of JSON values in a call's parsed arguments. Steno compares arguments with more values as text."""
 LONGEST_MEANT = 1 << 20
-"""Most characters of a call's arguments. Steno compares longer arguments as text, because parsing is slow."""
+"""Maximum characters of a call's parsed arguments. Steno compares longer arguments as text, because parsing is slow."""
 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
@@ -108,7 +108,7 @@ omits."""
 
 
 MOST_NEW = 32
-"""Most new messages after a cached history. If a request has more, Steno looks up every message of the request."""
+"""Maximum number of new messages after a cached history. If there are more, Steno looks up each message by itself."""
 MESSAGE_BYTES = 700
 """Memory overhead of a message in bytes, in addition to its raw bytes and its texts."""
 PLACE_BYTES = 80
@@ -124,7 +124,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes that the cache counts for this history. Bytes that a longer cached history shares do not count again."""
+    """Bytes that the cache counts for this history, without those that the cache counts for a longer history."""
     place: Place
     before: Place | None = None
 
@@ -184,7 +184,7 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history, because a longer history that shares these bytes may be dropped first."""
+        """Let the cache count all bytes of a history, because a longer history that has them may be dropped first."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
@@ -248,7 +248,7 @@ SHORTEST = 32_768
 SEPARATORS = (b",", b", ")
 """Usual separators between the elements of an array."""
 MOST_COMPARED = 500
-"""Most prefixes that Steno compares with one body, the longest first. This takes a tenth of a millisecond."""
+"""Maximum number of prefixes that Steno compares with a body, the longest first. This takes about 0.1 ms."""
 LAST_BYTES = 64
 """Number of a prefix's last bytes that are its cache key, together with the prefix's length."""
 ELEMENT_BYTES = 16
@@ -265,7 +265,7 @@ class Beginning(Struct, frozen=True):
     marks: int
     """Number of marks in the prefix, as `holds_more_values` counts them."""
     weight: int
-    """Bytes that the cache counts for this prefix. Bytes that a longer cached prefix shares do not count again."""
+    """Bytes that the cache counts for this prefix, without those that the cache counts for a longer prefix."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:

@@ -53,7 +53,7 @@ DEEPEST = 8
 """Greatest depth of an error that Steno reads. JSON inside of strings counts, too."""
 LONGEST_TEXT = 20_000
 _LONGEST_SHAPE, _LONGEST_PATH = 8_000, 1_000
-"""Most bytes that Steno reads of a refusal of a shape, and most characters of a message about a missing path."""
+"""`_LONGEST_SHAPE`: bytes searched for words about a shape. `_LONGEST_PATH`: characters read about a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -103,7 +103,7 @@ def read_overflow(status: int, body: object, *, first_frame: bool = False) -> Ov
 
 
 def status_named(body: object) -> int | None:
-    """Return the status of an error frame, from its number or its code; None without both."""
+    """Return the status that an error frame states as a number or as a code; None if it states no status."""
     error = _read_error(body)
     return error.status or next((int(_STATUSES[code]) for code in error.codes if code in _STATUSES), None)
 
@@ -219,7 +219,7 @@ def demands_alternation(said: str) -> bool:
 
 
 def says_no_such_path(status: int, body: bytes) -> bool:
-    """Return whether the provider does not have the path. If `body` is no JSON, it may be cut off."""
+    """Return whether the provider does not have the path. A `body` that is not JSON may lack its end."""
     if status not in MISSING_PATH_STATUSES:
         return False
     content = decoded_body(body)
@@ -232,13 +232,13 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 WORDS = 3
 """Words compared on each side of a number. If they are next to a digit in the request, the number counts as quoted."""
 MOST_PLACES = 8
-"""Most occurrences of a number in an error. A number with more occurrences counts as quoted."""
+"""Maximum number of places in an error with the same number. A number in more places counts as quoted."""
 PIECE = 65_536
 """Characters of a request that are searched in one step. Each step blocks all other requests."""
 LONGEST_FOUND = 1_000
 """Characters by which two pieces overlap."""
 LONGEST_COMPARED = 1 << 20
-"""Most bytes of a request that is compared with an error. Steno learns no limit from a longer request."""
+"""Maximum bytes of a request that Steno compares with an error. Steno learns no limit from a longer request."""
 
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")

@@ -1,8 +1,8 @@
 """Rendering in all formats: turn a view (a planned payload) into raw messages, and add a cache breakpoint.
 
-Some providers cache a prompt only up to its breakpoints. Recalled text is a quotation before the last user message. It
-is removed in the next turn, so the cached prefix must end before the quotation. Steno adds a breakpoint there if the
-client sets breakpoints itself and the limit allows one more.
+Some providers cache a prompt only up to its breakpoints. Recalled text is a quotation before the last user message.
+Steno removes the quotation in the next turn, so the cached prefix must end before the quotation. Steno adds a
+breakpoint there if the client sets breakpoints itself and the provider allows one more.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def joined(
 
 
 MOST_BREAKPOINTS = 4
-"""Most breakpoints of a request, at Anthropic and at OpenAI."""
+"""Maximum number of breakpoints in a request, at Anthropic and at OpenAI."""
 PROMPT_CACHE_OPTIONS = "prompt_cache_options"
 MESSAGE_PARTS = ("content", "output")
 """Members that contain the parts of a message or an item."""

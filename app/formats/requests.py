@@ -29,7 +29,7 @@ class TooManyMessages(Unreadable):
 
 
 class BodyBounds(Struct, frozen=True):
-    """Most JSON values and messages of a body that Steno parses. Steno forwards a larger body unchanged."""
+    """Maximum numbers of JSON values and messages in a body that Steno parses. It forwards a larger body unchanged."""
 
     values: int = 200_000
     messages: int = 20_000
@@ -49,7 +49,7 @@ class AnswerAsked(Struct, frozen=True):
     choices: int = 1
     """Number of requested answers. If there are several, Steno sends no frames before the provider's."""
     wants_usage: bool = True
-    """Whether the client wants usage in a stream. Most formats always report it."""
+    """Whether the client wants usage in a stream. In most formats, every stream reports usage."""
     says_whether_usage: bool = True
     """Whether the request has options about usage in a stream."""
 
@@ -226,7 +226,7 @@ SWITCHES = ("compaction", "recall")
 """Options of the `context` object that are true or false."""
 LONGEST_FOCUS = 4_000
 LONGEST_OPTIONS = 131_072
-"""Most bytes of the `context` object: enough for ten thousand pins and the longest focus."""
+"""Maximum bytes of the `context` object: enough for ten thousand pins and the longest focus."""
 
 
 def read_options(source: RawObject) -> Mapping[str, Any]:

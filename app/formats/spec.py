@@ -44,7 +44,7 @@ class SummaryAnswer(Struct, frozen=True):
     text: str
     ending: Ending = Ending.FINISHED
     word: str = ""
-    """Stop reason; empty if the model finished the answer."""
+    """Finish reason; empty if the model finished the answer by itself."""
     usage: Tokens = field(default_factory=Tokens)
     bill: Bill = UNBILLED
     model: str = ""
@@ -61,8 +61,8 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     quoting: Callable[[str, str], Mapping[str, Any]]
     """Function that returns the members of a call from the instructions and a transcript."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """How to forbid tool calls: a member that declares tools, then the member and value that forbid calls. If the
-    client's prompt has the first, Steno keeps it, because the provider has cached the prompt, and sets the second."""
+    """How to forbid tool calls: a member that declares tools, then a member and a value that forbid calls. Steno keeps
+    the client's tools, because the provider has cached them, and sets the forbidding member if there are tools."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
@@ -118,7 +118,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     counting_path: bytes | None = None
     """Path at which the provider counts the tokens of a prompt."""
     largest_body: int = 50_000_000
-    """Most bytes of a request that the vendor accepts."""
+    """Maximum bytes of a request that the vendor accepts."""
 
     history: str
     """Member with the messages."""

@@ -12,9 +12,9 @@ KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\n\r?\n")
 """Pattern of an empty line. Steno does not support lines that end in `\\r` alone, because no provider writes them."""
 LONGEST_FRAME = 8 << 20
-"""Most bytes of an incomplete frame that Steno holds back."""
+"""Maximum bytes of an incomplete frame that Steno holds back."""
 MOST_VALUES = 200_000
-"""Most JSON values of a frame that Steno decodes, to bound its memory."""
+"""Maximum number of JSON values in a frame that Steno decodes, because each value takes memory."""
 
 
 class FrameSplitter:

@@ -51,10 +51,10 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Pattern of models that may report reasoning only as a part of the total."""
 LONGEST_WORD = 64
-"""Most characters of the name of a service tier or a region."""
+"""Maximum characters of the name of a service tier or a region."""
 TICKS = 10_000_000_000
 MOST_CHARGED = 1_000_000.0
-"""Most US dollars for one call. Steno ignores larger charges."""
+"""Maximum US dollars for one call. Steno ignores larger charges."""
 
 
 class Usage(Struct, frozen=True):
@@ -197,7 +197,7 @@ def _count(value: object) -> int:
 
 
 def _number(usage: dict[str, Any], name: str) -> int | None:
-    """Return the first number among the `MEMBERS` of `name` from 0 to `MOST_TOKENS`; None without such a number."""
+    """Return the first of the `MEMBERS` of `name` that is a number from 0 to `MOST_TOKENS`; None if there is none."""
     for holder, member in MEMBERS[name]:
         held = usage.get(holder) if holder else usage
         if type(held) is dict and type(number := held.get(member)) is int and 0 <= number <= MOST_TOKENS:

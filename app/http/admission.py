@@ -51,10 +51,10 @@ NOT_IN_PUBLIC_DNS = (
 """Domains that cannot be registered publicly. DNS rebinding needs a name that the attacker controls."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Origin schemes of installed programs. Web pages cannot have them, not even local files, whose origin is `null`."""
+"""Origin schemes of installed programs. No web page has such an origin: even a local file's is `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Content types that a page can send to any server without a CORS preflight, except uploads; empty for no type."""
+"""Content types that a page can send without a CORS preflight ("" is no type). The type of uploads is left out."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -172,8 +172,8 @@ class HostPolicy:
     def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
         """Check and return the origin; None if the request has none. Raises `OriginNotAllowed`.
 
-        `stored`: the path serves stored data, maybe without a key, so only Steno's own pages and the origins in the
-        settings may call it. Other paths also accept all pages of this machine.
+        `stored`: the path serves stored data and may need no key. Then only Steno's own pages and the origins in the
+        settings may call the path. Other paths also accept all pages of this machine.
         """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:

@@ -27,15 +27,15 @@ values that depend on the head alone."""
 AUTHORITY = "steno.authority"
 """Scope key: the host in a request target that is an absolute URL; None for a path."""
 HANDSHAKE = "steno.handshake"
-"""Scope key: True if the request asks for a WebSocket. The headers in the scope lack its `Upgrade` header."""
+"""Scope key: True if the request asks for a WebSocket. The headers in the scope do not include the `Upgrade` header."""
 JOINED = 65_536
-"""Maximum bytes of a body that is written together with its head. Copying them is cheaper than another write."""
+"""Maximum bytes of a body that is joined with its head for one write. Joining is cheaper than a second write."""
 CLOSES = b"connection: close\r\n"
 
 
 class Cycle(RequestResponseCycle):
-    """Request and its answer. Unlike uvicorn's cycle, it checks all headers of the answer at once, and can send the
-    head together with the next piece of the body."""
+    """Request and its answer. Unlike uvicorn's, this class checks all headers of the answer in one step, and can send
+    the head together with the next piece of the body."""
 
     logger = logging.getLogger("uvicorn.error")
     disconnected = False

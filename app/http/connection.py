@@ -22,7 +22,7 @@ AT_ONCE = 64 << 10
 MOST_PARTS = 4_096
 """Number of unread parts above which reading pauses: one read can bring 10,000 parts, each a Python object."""
 JOINED = 64 << 10
-"""Maximum bytes of a body that is written together with its head. Copying them is cheaper than another write."""
+"""Maximum bytes of a body that is joined with its head for one write. Joining is cheaper than a second write."""
 
 NEVER = math.inf
 _TICK = 0.001
@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.exchange: UpstreamExchange | None = None
         """Exchange that uses the connection; None while it is idle."""
         self.deadline = NEVER
-        """Loop time at which the exchange fails, or the idle connection closes. Only `expire_at` may set it earlier."""
+        """Loop time at which the exchange fails, or the idle connection closes. To make it earlier, use `expire_at`."""
         self.used = False
         """True once an exchange is complete and the connection can be reused."""
         self.is_full = False
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline, in loop time. An earlier timer stays; when it fires, it is set to the deadline."""
+        """Set the deadline, in loop time. A timer that fires earlier stays, and then starts again for the deadline."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)

@@ -26,7 +26,7 @@ ACCOUNTS = frozenset({b"openai-organization", b"openai-project", b"x-goog-user-p
 CREDENTIALS = KEYS | ACCOUNTS
 
 QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"subscription-key"} | KEYS)
-"""Query parameters with keys: of Gemini, Azure API Management, OAuth and gateways, and all names in `KEYS`."""
+"""Query parameters that contain keys for Gemini, Azure API Management, OAuth or gateways, and all names in `KEYS`."""
 
 _BEARER = re.compile(rb"\Abearer(\s+|\Z)", re.IGNORECASE)
 _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-key": b"Api-Key"}

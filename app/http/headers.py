@@ -117,7 +117,7 @@ FAMILIES = (*NOT_FORWARDED_PREFIXES, *b"accept- access-control- content- if- pro
 
 
 def shadowed_by(name: bytes) -> bytes | None:
-    """Return a name with hyphens in place of underscores, if this other name has a meaning to Steno or HTTP; else None.
+    """Replace underscores in a name by hyphens. Return this other name if Steno or HTTP gives it a meaning, else None.
 
     Some servers treat underscores as hyphens. A client could use underscores to get a header past Steno's rules.
     """

@@ -124,7 +124,7 @@ class AnswerReading:
     """Number of body bytes in `parts`, which `take` has not returned yet."""
     _interim = 0
     _bare = 0
-    """Number of bytes received since the latest call of `feed` with bytes of the body."""
+    """Number of bytes received since `feed` last found bytes of the body."""
 
     def __init__(self, *, to_head: bool = False) -> None:
         """`to_head`: the request is HEAD, so its answer has no body."""

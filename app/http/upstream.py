@@ -123,8 +123,8 @@ class Upstream:
         return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. If a target keeps its
-        version, it is appended to the base URL's path, whose own version is removed. Other paths stay the same."""
+        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. If the target keeps
+        its version, the base URL's path loses its own version and precedes the target. Other paths stay the same."""
         path, question_mark, query = target.partition(b"?")
         if self._keeps_version(target):
             path = _VERSION.sub(b"", self._path) + path

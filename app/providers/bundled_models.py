@@ -25,14 +25,15 @@ T = TypeVar("T")
 DATA = Path(__file__).parent / "data" / "models.json"
 
 LEAST_STEP = 100_000
-"""Smallest price step (prompt size in tokens at which a price rises) that Steno avoids, to leave enough room."""
+"""Smallest price step that Steno avoids. A price step is a prompt size in tokens at which the price rises. Steno does
+not avoid smaller steps, because the prompt would have too little room."""
 STEP_SHARE = 260 / 272
 """Share of a price step at which a compaction is due, so that the next turn does not pass the step."""
 
 CAPS_REMEMBERED = 1_000
 """Number of models whose cap is cached, because parsing a name is slow."""
 MOST_SEPARATORS = 24
-"""Most separators in a name that Steno parses. The known names have at most nine."""
+"""Maximum number of separators in a name that Steno parses. The known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
 """Parts of a name that mark a different model with another window."""
 _SEPARATORS = re.compile(r"[-@:/.]")
@@ -44,7 +45,7 @@ _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Prefixes for region and vendor on Bedrock: `us.anthropic.claude-...`."""
 
 BundledWindow = tuple[int, int | None, int | None]
-"""Limits in tokens: of prompt and completion together, of the prompt alone if it has a lower one, of the completion."""
+"""Limits in tokens: of prompt and completion together, of the prompt alone (if lower), and of the completion."""
 
 
 class ListedPrice(NamedTuple):
@@ -69,8 +70,7 @@ class ListedModel(Struct, frozen=True):
     regions: dict[str, float] = {}
     """Price factors by region. The provider's answer names the region."""
     cap: int | None = None
-    """Prompt tokens above which a compaction is due in any window, for models known to read long prompts well. None:
-    the usual cap applies."""
+    """Prompt tokens above which a compaction is due in any window, if the model reads long prompts well; else None."""
 
     def tariff(self, name: str) -> Tariff:
         """Return the list prices as a tariff. `name` is the name by which the model was called."""
@@ -137,7 +137,7 @@ def _bare(model: str) -> str:
 @lru_cache(CAPS_REMEMBERED)
 def cap_of(model: str, usual: int) -> int:
     """Return the prompt tokens at which a compaction is due in any window: the model's `cap`, or else `usual`. Return
-    less if the list price rises below that number of tokens."""
+    less if the list price rises at a smaller or slightly larger prompt."""
     known, price = look_up_release(model, _table().models), tariff(model)
     cap = (known[1].cap if known else None) or usual
     if price is not None:

@@ -18,11 +18,11 @@ from app.tokens.counting_rules import LONGEST_MODEL
 log = structlog.get_logger("steno.calibrations")
 
 MOST_REMEMBERED = 10_000
-"""Most calibrations in memory, about 3 kB each."""
+"""Maximum number of calibrations in memory, about 3 kB each."""
 MOST_OF_TENANT = 500
-"""Most calibrations of one tenant, so that made-up model names do not evict other tenants' calibrations."""
+"""Maximum number of calibrations of one tenant, so that invented model names evict no other tenant's calibrations."""
 MOST_WAITING = 10_000
-"""Most samples that wait to be stored. Further samples are dropped."""
+"""Maximum number of samples that wait to be stored. Further samples are dropped."""
 FLUSH_SECONDS = 1.0
 REFRESH_SECONDS = 15.0
 OVERLAP_SECONDS = 15.0
@@ -30,7 +30,7 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""Number of samples after which a calibration uses at most one a second, because each takes up to 0.5 ms."""
+"""Number of samples after which a calibration uses at most one sample a second. A sample takes up to 0.5 ms."""
 PAUSE_SECONDS = 1.0
 
 
@@ -59,7 +59,7 @@ class Calibrations:
         self._throttle = LogThrottle()
 
     def of(self, key: CalibrationKey) -> Calibration:
-        """Return the calibration from memory. Without samples, return the prior, the assumption for a new model."""
+        """Return the calibration from memory. Without samples, return the assumed calibration of a new model."""
         known = self._known.use(key) if len(key.model) <= LONGEST_MODEL else None
         return known or Calibration(prior_for(key.model, key.formula, key.tools))
 

@@ -55,13 +55,13 @@ FETCH_SECONDS = 10.0
 WAIT_SECONDS = 1.0
 """Seconds from the start of the first listing during which client requests may wait for this listing."""
 MOST_LISTED = 10_000
-"""Most models in all lists together."""
+"""Maximum number of models in all lists together."""
 MOST_ENTRIES = 3_000
-"""Most models that are read from one list; the longest lists have some hundreds."""
+"""Maximum number of models read from one list. The longest lists have some hundreds."""
 PAGE = 1_000
 """Models per page, if a list has pages."""
 MOST_VALUES = 200_000
-"""Most JSON values of an answer that Steno decodes. The longest lists have a quarter of this number."""
+"""Maximum number of JSON values in an answer that Steno decodes. The longest lists have a quarter of this number."""
 MOST_SHOWN = 64
 """Maximum number of models about which Steno asks an Ollama server, one by one, for a listing."""
 LEAST_CONTEXT = 256
@@ -84,7 +84,7 @@ CONTEXT_NAMES = (
 INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens", "inputTokenLimit")
 OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionTokens", "outputTokenLimit")
 HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
-"""Members of an entry that may be objects. Such an object contains the window's members."""
+"""Members of an entry that may be objects. Such an object may name the window in its own members."""
 LITELLM_CREATED = 1_677_610_602
 """Value of `created` that LiteLLM gives every model."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)

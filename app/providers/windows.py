@@ -38,7 +38,7 @@ log = structlog.get_logger("steno.windows")
 GUESSED_WINDOW = 128_000
 """Assumed window of a model that no source knows."""
 ANY_TENANT = ""
-"""Tenant of a call without a tenant. Such a call gets only the data that all tenants may see."""
+"""Value of `tenant` in calls that belong to no tenant. Such a call gets only the data that all tenants may see."""
 CLOSE = 0.07
 """Two limits agree if they differ by at most this share, because providers round differently."""
 LEARNT_SECONDS = 24 * 3600.0
@@ -47,7 +47,7 @@ SHARED_SECONDS = 30.0
 LEAST_OF_CONFIGURED = 0.5
 """Smallest limit that a refusal may set, as a share of the configured window."""
 MOST_LEARNT = 10_000
-"""Most limits that are read from the database."""
+"""Maximum number of limits that are read from the database."""
 MOST_CACHED = 4_096
 FINE_TUNE = "ft:"
 
@@ -150,8 +150,8 @@ class Windows:
     ) -> None:
         """Store the limit of a refusal for a day; if the tenant's stored limit is smaller, keep that limit for a day.
 
-        `output` is the output cap of the refused request. A limit below the cap is probably about the output, and is
-        ignored. `is_measured`: the limit is the size of a prompt plus its answer, or a smaller prompt was answered.
+        `output`: output cap of the refused request. A limit below the cap is probably about the output, and is ignored.
+        `is_measured`: a prompt and its answer filled the window, or the provider answered a smaller prompt.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
         if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:

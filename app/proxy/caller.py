@@ -2,12 +2,12 @@
 
 Steno identifies a caller by the first of these:
 
-1. the header in `clients.header`, from a peer in `server.trusted_proxies`: one tenant for each value;
+1. the header that the setting `clients.header` names, from a peer in `server.trusted_proxies`: a tenant for each value;
 2. `clients.tenant`: one tenant for all other callers;
 3. the credentials: one tenant for each set of keys, and the tenant `anonymous` for allowed callers without a key.
 
-If an upstream has a key of the operator's, every request needs the header in `clients.header`. If that setting is
-empty, Steno accepts only requests from this machine.
+If an upstream has a key of the operator's, every request needs this header. If `clients.header` is empty, Steno then
+accepts only requests from this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeo
 """Headers in which OpenAI's and Google's SDKs send their timeout in seconds. openai-node rounds it down."""
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500
-"""Maximum bytes of the name in `clients.header`."""
+"""Maximum bytes of a caller's name, the value of the header that the setting `clients.header` names."""
 
 AuthMethod = Literal["header", "key", "anonymous"]
 
@@ -122,7 +122,7 @@ class Authenticator:
     allow_unauthenticated: bool | Literal["loopback"]
     trusted_proxies: Sequence[Network]
     header: bytes | None = None
-    """Name of the header in `clients.header`."""
+    """Value of `clients.header`: the name of a header that contains the caller's name."""
     tenant: str | None = None
     """Value of `clients.tenant`."""
     operator_pays: bool = False
@@ -151,7 +151,7 @@ class Authenticator:
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Return the name in `clients.header`; None if it has no letter or digit. Raises `InvalidCredentials`."""
+        """Return the caller's name from its header; None without a letter or digit. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None

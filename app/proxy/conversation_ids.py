@@ -59,7 +59,7 @@ HEADERS = (
 HEAD_BYTES = 200
 """Estimated bytes of a cache entry for a head, a digest by which Steno recognises a history."""
 TIP_BYTES = 250
-"""Estimated bytes of a cache entry for the deepest head of a conversation."""
+"""Estimated bytes of a cache entry for the highest turn number of a conversation."""
 _HEADER_SET = frozenset(HEADERS)
 _decode_name = msgspec.json.Decoder(str | None).decode
 
@@ -107,7 +107,7 @@ def name_in_path(place: str, segment: bytes) -> str:
 
 
 def name_in_json(member: str, raw: bytes) -> str | None:
-    """Read a name from a member of the body; None if it is null or empty. Raises `InvalidRequest` with the member."""
+    """Read a name from a member's JSON; None if null or empty. Raises `InvalidRequest`, which names the member."""
     try:
         value = decoded(raw, _decode_name)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -144,7 +144,7 @@ class Conversations:
         self._heads: Cache[bytes, tuple[str, str, int]] = Cache(caches, "heads", lambda *_: HEAD_BYTES)
         """Tenant, conversation and turn number of each head, by digest. Digests of different tenants differ."""
         self._tips: Cache[tuple[str, str], int] = Cache(caches, "heads", lambda *_: TIP_BYTES)
-        """Turn number of the deepest head, by tenant and conversation."""
+        """Highest turn number of the conversation's heads, by tenant and conversation."""
 
     async def identify(
         self, tenant: str, name: str | None, conversation: Conversation, heads: Heads | None
@@ -169,7 +169,7 @@ class Conversations:
         self._tips.drop(lambda key, _: erased.covers(*key))
 
     async def _recognise(self, tenant: str, conversation: Conversation) -> Recognition:
-        """Find the longest known prefix of the history. Return its conversation, a fork of that, or a new one."""
+        """Find the conversation with the history's longest known prefix. Return it, a fork of it, or a new one."""
         transcript, chain = conversation.transcript, conversation.chain
         known: Sequence[Head] = ()
         for digest in possible_heads(transcript, chain):

@@ -153,7 +153,7 @@ class Attempt:
         return self.request.forwarded(self.decision)
 
     def mark_refused(self) -> None:
-        """Record that the provider refused the latest call with status 200: its answer is an error, or empty."""
+        """Record the latest call as refused, although its answer has status 200: the answer is an error, or empty."""
         self.calls[-1].status = HTTPStatus.BAD_REQUEST
 
 
@@ -181,12 +181,12 @@ class Exchange:
     recovered_from: Refusal | None = None
     """Refusal that led to the latest changed payload."""
     editor: AnswerEditor | None = None
-    """Reader of the relayed answer, set once the answer has ended."""
+    """Editor that has read the relayed answer; None until the answer has ended."""
     answers: list[UpstreamExchange] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt with the decision's payload. Add the output limits to the decision, and for an unchanged
-        request the reason why Steno does not compact it."""
+        """Add an attempt with the decision's payload. The decision gets the output limits. If the payload is unchanged
+        because the client or the provider manages the history (`hands_off`), the decision gets this reason."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):

@@ -27,7 +27,7 @@ from app.tokens.tokenizer import by_bytes
 LONGEST_REASON = 1_000
 """Maximum characters of a reason in a header and in the store."""
 MISJUDGED = 4
-"""Steno learns no limit from a refusal whose number exceeds this multiple of the prompt's estimated tokens."""
+"""Steno learns no limit from a refusal that names a number above this multiple of the prompt's estimated tokens."""
 
 
 def learn_status(attempt: Attempt, status: int) -> None:
@@ -53,7 +53,7 @@ def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
 def learn_overflow(
     request: ChatRequest, overflow: Overflow, output: int | None = None, *, is_measured: bool = False
 ) -> None:
-    """Learn a limit. `output`: output cap that the limit may mean. `is_measured`: an answer confirmed the limit."""
+    """Learn a limit. `output`: output cap, if the limit may be about the output. `is_measured`: see `Windows.learn`."""
     windows, asked = request.provider.windows, request.measure.asked
     windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
 
@@ -125,7 +125,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
 
 
 def record_calls(services: Services, attempt: Attempt) -> None:
-    """Enter an attempt's answered calls into the ledger. The request's tokens must be counted."""
+    """Enter an attempt's answered calls into the ledger. The caller first counts the request's tokens."""
     request, decision, decided = attempt.request, attempt.decision, attempt.request.measure.decided
     estimated, sent = request.tokens(decision)
     if decision.actions or decision.why or attempt.waited_seconds is not None:

@@ -9,7 +9,7 @@ messages of one role, does not count as a change.
 | signed thinking | the same messages without thinking | this thinking is left out for the rest of the turn |
 | two messages of one role in a row | the same view with alternating roles | the model requires alternating roles |
 | another fault in the order of the messages | the next view (`simpler_decision`) | nothing |
-| the size, with the output cap added | a lower output cap | if answered: the provider adds the cap |
+| the size of prompt and output cap together | a lower output cap | if answered: both must fit the window together |
 | the size | a smaller prompt | the limit in the refusal, confirmed if the smaller prompt is answered |
 | nothing, but the window left no room for an answer | a smaller prompt | the window: prompt plus answer |
 | a changed payload, for another reason (400, 422) | the client's own bytes, if they fit | nothing |
@@ -62,10 +62,10 @@ MESSAGES_CHANGED = ("order", "size", "other")
 CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
 """Words in answers that ended at a length limit. Steno does not parse an answer without one of them."""
 FIRST_PIECE_SECONDS = 1.0
-"""Seconds for which Steno holds back a stream that has no content yet, because the stream may be a refusal. After a
-changed payload Steno waits for `longest_silence` instead, until more than `MOST_EMPTY_FRAMES` frames have arrived."""
+"""Maximum seconds for which Steno holds back a stream without content, because the stream may be a refusal. For a
+changed payload the maximum is `longest_silence`, until more than `MOST_EMPTY_FRAMES` frames have arrived."""
 MOST_EMPTY_FRAMES = 10
-"""Most frames without content at the start of a stream. After more frames, the content may have an unknown format."""
+"""Frames without content after which Steno waits at most `FIRST_PIECE_SECONDS`: their format may be unknown."""
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:

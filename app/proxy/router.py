@@ -43,7 +43,7 @@ Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 """Paths that only the operator's listener serves, if `server.admin` is set."""
 CALLERS = (b"/context", b"/mcp")
-"""Prefixes of Steno's own paths that only callers may use. The operator's listener serves no provider paths, either."""
+"""Prefixes of Steno's paths that the operator's listener does not serve. It also does not serve provider paths."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
 """Prefixes of provider paths: OpenAI's, Google's and Azure's. Requests at Azure's own paths are not compacted."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")

@@ -164,7 +164,7 @@ CALL, RESULT = 30, 18
 SCHEMA = 150
 FILE = 25
 PAGE = 1_570
-"""Most tokens of the picture of a page."""
+"""Maximum tokens of the picture of a page."""
 POINTS = 4.0
 """Pixels for each square point of a page, because the provider draws a page at twice its width and height."""
 UNKNOWN_FILE = 1_600

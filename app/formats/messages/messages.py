@@ -5,8 +5,8 @@ compacted the history, all objects up to its compaction are one raw message. The
 
 In a rendered view verbatim messages keep their bytes.
 1. Instructions in the history may stand only between a user's and an assistant's message, or last. If their neighbours
-   are gone, Steno moves them to the next such position. Steno never moves expired instructions (`clear_at`). It drops
-   those of earlier turns. It keeps those of the current turn, because thinking in this turn may be signed over them.
+   are gone, Steno moves them to the next such position. Steno never moves expired instructions (`clear_at`): it drops
+   them in earlier turns, and keeps them in the current turn, whose thinking may be signed over them.
 2. A history must begin with a user's message.
 3. Cache breakpoints stay on their blocks. A summary gets the last breakpoint of the messages that it replaces. Carried
    and pinned messages lose their breakpoints, because a one-hour breakpoint may not follow a five-minute one.
@@ -306,7 +306,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Return for each text the index of the tool result that contains it, or -1. Empty: all are in the first result."""
+    """Return for each text the number of its tool result (from 0), or -1; empty if the first result has all texts."""
     owners = list[int]()
     results = count()
     for block in blocks:
@@ -329,8 +329,8 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
-    """Return one message for a history that the provider compacted. It has the kind of instructions, because Steno
-    never moves or cuts instructions. Its texts begin with the last compaction."""
+    """Return one message for a history that the provider compacted. The message's kind is `INSTRUCTIONS`, because Steno
+    never moves or cuts these. The message's texts begin with the last compaction."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))

@@ -130,15 +130,15 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""Tokens around the tools before gpt-5. Steno counts headings that these prompts lack, so this number is negative."""
+"""Tokens around the tools in models before gpt-5. Negative, because Steno counts headings that these prompts lack."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
-"""Additional tokens of a call, and of a call without an id before gpt-5."""
+"""Additional tokens of a call; and, in models before gpt-5, of a call without an id."""
 REQUIRED = 8
 """Additional tokens of gpt-5's tools if a call is required."""
 PAGES = Pages(8, file=6)
 """Tokens of a file in addition to its text: for each page, and for the file."""
 SCHEMA_BEFORE = 1
-"""Tokens around the response format before gpt-5."""
+"""Tokens around the response format in models before gpt-5."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
 """Tokens at the beginning of every prompt of Grok, and around its tools."""
 GROK_ENCRYPTED = Encrypted(0, 5.8)

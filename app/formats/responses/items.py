@@ -54,9 +54,9 @@ class CallType(NamedTuple):
     """Type of call whose result is an item of its own."""
 
     name: str
-    """Name of the tool; empty if each item has it."""
+    """Name of the tool; empty if each item names its tool."""
     member: str
-    """Member with the arguments, a text or an object."""
+    """Member with the arguments, which are a text or an object."""
     id: str = "call_id"
     long_text: tuple[str, ...] = ()
     """Path of the long text in an arguments object. Steno writes shortened arguments there."""
@@ -99,13 +99,13 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""Name of the tool and arguments member, by type of item. Such an item has a provider's own call and result."""
+"""Names of the tool and of the arguments member, by type of item. An item is a provider's own call with its result."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
 """Types of items whose `id` links them to another item. Their digests include `id`, although `id` is volatile."""
 SHORT = 200
-"""Most characters of an arguments object without `long_text`. Steno cannot shorten a longer object, so it sends the
+"""Maximum characters of an arguments object without `long_text`. Steno cannot shorten a longer object, so it sends the
 item unchanged or drops it."""
 
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
@@ -500,7 +500,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
-    """Return arguments in the form of `held`. In an object, shortened arguments replace the long text."""
+    """Return arguments as text or as JSON, like `held`. In an object, shortened arguments replace the long text."""
     if not isinstance(held, dict | list):
         return arguments
     if msgspec.json.encode(held).decode() == arguments:
