@@ -1,4 +1,4 @@
-"""Shared code of all formats that edits answers on the way to the client. See `AnswerEditor`."""
+"""Editing of answers on the way to the client: the code that all formats share. See `AnswerEditor`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ UNTOLD = ContextMembers()
 
 @dataclass(slots=True)
 class AnswerEditor:
-    """Editor of one streamed or unstreamed answer to the client. The editor also records usage, the end and errors.
+    """Editor of one streamed or unstreamed answer to the client. It also records the answer's usage, end and errors.
 
     Unreadable bytes pass unchanged. `edit` takes the frames of a stream in order, one at a time, each with its final
     blank line. The last frame may be incomplete. Each format defines the frames to edit (`NOTABLE`), and edits them.

@@ -194,7 +194,7 @@ def is_text(part: Any) -> bool:
 
 
 def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
-    """Return the texts (followed by refusals), media and thoughts of a content."""
+    """Return the texts (followed by refusals), media and thoughts of a message's `content`."""
     if isinstance(content, str):
         return (content,), (), ()
     if not isinstance(content, list):

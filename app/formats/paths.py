@@ -22,8 +22,8 @@ FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI
 
 
 def mark_of(format_: WireFormat) -> str:
-    """Return the mark that makes digests and learnt values of formats differ. The first format has none, because its
-    values are older than the marks."""
+    """Return a format's mark. With marks, digests and learnt values of two formats differ. The first format has no
+    mark, because its values are older than marks."""
     return "" if format_ is FORMATS[0] else format_.name
 
 

@@ -88,7 +88,7 @@ def canonical_content(
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
-    """Return a message's kind, and the confidence that the message is a tool result. `plain`: it has texts only."""
+    """Return a message's kind, and the confidence that it is a tool result. `plain`: the message has only texts."""
     if kind is not Kind.USER or not plain:
         return kind, ResultConfidence.NONE
     return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
@@ -250,7 +250,7 @@ SEPARATORS = (b",", b", ")
 MOST_COMPARED = 500
 """Maximum number of prefixes that Steno compares with a body, the longest first. This takes about 0.1 ms."""
 LAST_BYTES = 64
-"""Number of a prefix's last bytes that are its cache key, together with the prefix's length."""
+"""Number of bytes at a prefix's end. These bytes and the prefix's length are the cache key of the prefix."""
 ELEMENT_BYTES = 16
 
 _BodyPlace = tuple[int, bytes]

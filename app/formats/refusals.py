@@ -230,7 +230,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Words compared on each side of a number. If they are next to a digit in the request, the number counts as quoted."""
+"""Number of words compared on each side of a number. If the request has them by a digit, the number counts as quoted."""
 MOST_PLACES = 8
 """Maximum number of places in an error with the same number. A number in more places counts as quoted."""
 PIECE = 65_536
@@ -358,7 +358,7 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
-    """Return the members of the provider's `error` object, or, without it, at most message, type, param and code."""
+    """Return the members of the `error` object. If there is none, return message, type, param and code."""
     value = decoded_body(body)
     value = value[0] if isinstance(value, list) and value else value  # Google sends errors in a list.
     if isinstance(value, dict) and isinstance(error := value.get("error"), dict):

@@ -125,7 +125,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - many formats have no such member
-        """Return the raw messages from other members than the history, and those from the history."""
+        """Return two groups of raw messages: those from other members than the history, and those from the history."""
         return (), elements
 
     @classmethod

@@ -68,7 +68,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     own_members: frozenset[str]
     """Members that only Steno may set. The operator's parameters may not contain them."""
     optional: tuple[str, ...]
-    """Members that Steno stops sending once a provider's error names them. The operator's parameters count, too."""
+    """Members, including the operator's parameters, that Steno stops sending once a provider's error names them."""
     other_errors: Mapping[str, Pattern[bytes]] = {}
     """Patterns of errors that name an optional member but have another cause, by the name of the member."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}

@@ -18,7 +18,7 @@ else:
 PIECE_BYTES = 65_536
 """Maximum decoded bytes of one piece."""
 MOST_MEMBERS = 1_000
-"""Maximum number of gzip members or zstd frames in one body. A limit of the size does not prevent many empty ones."""
+"""Maximum number of gzip members or zstd frames in one body. They may be empty, so a limit of bytes is not enough."""
 _WINDOW_LOG = 23
 
 

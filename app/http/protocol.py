@@ -25,11 +25,11 @@ from app.http.asgi import AUTHORITY, CONNECTION, HANDSHAKE, KNOWN, Cycle
 from app.http.headers import Headers, shown
 
 HEAD_BYTES = HEADER_BYTES + 65_536
-"""Maximum bytes without a parser event: of a request line with headers, of trailers, or of chunk extensions."""
+"""Maximum bytes between two parser events: a request line with headers, trailers, or chunk extensions."""
 MOST_WAITING = 16
 """Maximum number of pipelined requests that wait on one connection."""
 SPARE_CONNECTIONS = 100
-"""Connections above the limit that Steno answers with 503. Steno closes further connections without an answer."""
+"""Number of connections above the limit that Steno answers with 503. Steno closes more connections without answers."""
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400

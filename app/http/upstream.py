@@ -151,8 +151,8 @@ class Pool:
     async def exchange(self, head: RequestHead, content: bytes | AsyncGenerator[bytes, None]) -> UpstreamExchange:
         """Send a request, and return once the answer's headers have arrived. Raises `Upstream...` errors.
 
-        If the connection closes before any byte of the answer, Steno may repeat a request without a streamed body: if
-        the connection was reused and closed within `STALE_SECONDS`, or if the method is safe (GET, HEAD, OPTIONS).
+        If the connection closes before any byte of the answer, Steno repeats the request once, unless its body is
+        streamed. A request with an unsafe method is repeated only if a reused connection closed in `STALE_SECONDS`.
         """
         written, to_head = head.for_body(content), head.asks_head_alone
         replayable = isinstance(content, bytes)

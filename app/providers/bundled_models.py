@@ -115,8 +115,8 @@ def tariff(asked: str, answered: str = "") -> Tariff | None:
 
 
 def _priced(model: str) -> tuple[str, str, ListedModel] | None:
-    """Return the priced name, its entry's name, and the entry. A fine-tuned model without a price of its own has the
-    price of its base model."""
+    """Return the name that has a price, the name of the entry, and the entry. A fine-tuned model without a price of its
+    own has the price of its base model."""
     tuned = _TUNED.fullmatch(model)
     for name in (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"]):
         if (found := look_up_release(name, list_prices())) is not None:

@@ -24,7 +24,7 @@ UNSPOKEN_SECONDS = 3600.0
 """Time for which Steno remembers that a provider lacks a format's path. A new release of its server may add it."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
-"""Largest request in bytes at hosts that accept less than the models' vendors, by the end of the host's name."""
+"""Maximum bytes of a request, by the last part of the host's name: hosts that accept less than the models' vendors."""
 
 
 class StreamedUsage(Enum):
@@ -66,8 +66,8 @@ class Provider:
         self._alternating: TenantFacts[tuple[str, str], bool] = TenantFacts(LEARNT_SECONDS, counts=counts)
         """Formats and models that refused two messages of one role in a row."""
         self._refused_thinking: TenantFacts[tuple[str, str, bytes], int] = TenantFacts(LEARNT_SECONDS, counts=counts)
-        """Number of leading messages with refused thinking blocks, by format, model and digest of the turn's beginning
-        (empty: any turn)."""
+        """Number of leading messages whose thinking the model refused, by format, model, and digest of the turn's
+        beginning (empty: any turn)."""
         self._unspoken: TenantFacts[str, bool] = TenantFacts(UNSPOKEN_SECONDS, counts=counts)
         """Formats whose path the provider does not have."""
 

@@ -131,7 +131,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """Payload for the provider, and its answers."""
+    """Payload for the provider, and the provider's answers."""
 
     request: ChatRequest
     decision: Decision

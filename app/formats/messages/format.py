@@ -39,7 +39,7 @@ COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
-"""Beginnings of a request's last text that show that the client compacts its history itself."""
+"""A request's last text begins with one of these if the client compacts its history itself."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
 """Member of `thinking` for blocks that were signed over another prompt. Refusals of such blocks name this member."""
