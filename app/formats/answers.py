@@ -63,7 +63,7 @@ class AnswerEditor:
     early: EarlyFrames | None = None
     """Writer of the frames that Steno sends before the provider's answer."""
     hides_usage: bool = False
-    """Whether to remove the usage, because Steno requested it and the client did not. Many clients fail on it."""
+    """Whether to remove the usage, which Steno requested and the client did not. Many clients fail on such usage."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
     """Usage members as received. If a stream reports usage twice, the later values count."""
     model: str = field(default="", init=False)

@@ -32,9 +32,9 @@ written_alike = msgspec.json.Encoder(order="deterministic").encode
 """Encoder that writes equal values as equal bytes."""
 NOTHING: tuple[object, ...] = (None, "", [], {})
 MOST_ARGUMENT_VALUES = 200_000
-"""Maximum number of JSON values in a call's parsed arguments. Steno compares arguments with more values as text."""
+"""Maximum number of JSON values in arguments that Steno parses. It compares arguments with more values as text."""
 LONGEST_MEANT = 1 << 20
-"""Maximum characters of a call's parsed arguments. Steno compares longer arguments as text, because parsing is slow."""
+"""Maximum characters of arguments that Steno parses. It compares longer arguments as text, because parsing is slow."""
 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
@@ -195,7 +195,7 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history and the shorter history that it extends: the cache counts their shared bytes only once."""
+        """Drop a history, and the shorter history that it extends, whose bytes the cache counts for the longer one."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -244,7 +244,7 @@ def _latest_turn(messages: Sequence[Message]) -> int:
 
 
 SHORTEST = 32_768
-"""Fewest bytes of a cached prefix. Steno parses a shorter prefix as fast as it would find it."""
+"""Minimum bytes of a cached prefix. Finding a shorter prefix would take as long as parsing it."""
 SEPARATORS = (b",", b", ")
 """Usual separators between the elements of an array."""
 MOST_COMPARED = 500
@@ -326,7 +326,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix and the shorter prefix that it extends: the cache counts their shared bytes only once."""
+        """Drop a prefix, and the shorter prefix that it extends, whose bytes the cache counts for the longer one."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:

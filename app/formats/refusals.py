@@ -230,7 +230,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Number of words compared on each side of a number. If the request has them by a digit, the number counts as quoted."""
+"""Words compared on each side of a number. If the request has these words by a digit, the number counts as quoted."""
 MOST_PLACES = 8
 """Maximum number of places in an error with the same number. A number in more places counts as quoted."""
 PIECE = 65_536

@@ -29,7 +29,7 @@ HEAD_BYTES = HEADER_BYTES + 65_536
 MOST_WAITING = 16
 """Maximum number of pipelined requests that wait on one connection."""
 SPARE_CONNECTIONS = 100
-"""Number of connections above the limit that Steno answers with 503. Steno closes more connections without answers."""
+"""Number of connections above the limit that Steno answers with 503. It closes others at once, without an answer."""
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400

@@ -38,7 +38,7 @@ MOST_IDLE = 100
 SURPLUS_SECONDS = 1.0
 """Seconds until an idle connection above `MOST_IDLE` is closed. Under load, it is reused sooner."""
 STALE_SECONDS = 1.0
-"""Steno repeats a request if a reused connection closes within these seconds. Later, the request may have run."""
+"""Steno repeats a request if a reused connection closes within these seconds. Later, it may have been executed."""
 HEAD_START = 0.25
 """Seconds until the next address is tried in parallel (RFC 8305)."""
 

@@ -136,7 +136,7 @@ ListingOutcome = ModelListing | ListingRefused | StenoError
 
 
 class ModelListings:
-    """Listings of one provider. They decide when Steno asks the provider, and with whose key."""
+    """Listings of one provider. This class decides when Steno asks the provider, and with whose key."""
 
     def __init__(
         self,
