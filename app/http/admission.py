@@ -31,7 +31,7 @@ HEADER_BYTES = 32_768
 """Maximum bytes of all header names and values of a request."""
 MOST_DECODINGS = 5
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""Pattern of all bytes but some harmless ones. A path of harmless bytes has no dot segment in any encoding."""
+"""Pattern of all bytes outside a harmless set. A path without such bytes has no dot segment in any encoding."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")

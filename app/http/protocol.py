@@ -116,7 +116,7 @@ class KnownHead(Struct, frozen=True):
 
     _scope: Mapping[str, Any]
     _place: int
-    """Index of `content-length` in the headers. Its digits stand between `before` and `after`."""
+    """Index of `content-length` in the headers. The digits of this header stand between `_before` and `_after`."""
     _before: bytes
     _gap: int
     """Length of the head up to and including the digits."""
