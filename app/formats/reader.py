@@ -108,7 +108,7 @@ omits."""
 
 
 MOST_NEW = 32
-"""Maximum number of new messages after a cached history. If there are more, Steno looks up each message by itself."""
+"""Maximum number of new messages after a cached history. If there are more, Steno looks up each message separately."""
 MESSAGE_BYTES = 700
 """Memory overhead of a message in bytes, in addition to its raw bytes and its texts."""
 PLACE_BYTES = 80

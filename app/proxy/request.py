@@ -49,7 +49,7 @@ log = structlog.get_logger("steno.windows")
 MOST_RATIO = 100
 """Maximum ratio of decoded to encoded bytes: ten times the ratio of the most repetitive histories."""
 SMALL_BYTES = 8 << 20
-"""Decoded size up to which any ratio is allowed."""
+"""Bytes of a decoded body up to which any compression ratio is allowed."""
 INLINE_ENCODED = 262_144
 """Maximum bytes of a body decoded in the event loop: less than a millisecond of work."""
 STEP_BYTES = 4 << 20
