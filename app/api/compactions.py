@@ -226,9 +226,9 @@ def _target(request: Request, format_: WireFormat) -> bytes:
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
-    """Return the largest trigger, in the provider's tokens, at which stored summaries do not suffice.
+    """Return the largest trigger, in the provider's tokens, that even the smallest view of stored summaries exceeds.
 
-    A smaller trigger would also reduce target, tail and summaries.
+    A smaller trigger would make the target, the tail and the new summaries smaller than necessary.
     """
     conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens

@@ -35,7 +35,7 @@ from app.http.headers import HOP_BY_HOP
 BODY_BYTES = 1_000_000
 ANSWER_SECONDS = 20.0
 MOST_WORDS, LONG_WORD = 6, r"\w{3,}"
-"""Most words, and pattern of the words, that Steno searches one by one if no summary contains the whole query."""
+"""Maximum number and pattern of the words that Steno searches one by one if no summary contains the whole query."""
 PASSAGE, BEFORE = 800, 200
 """Maximum characters of a passage, and of its part before the found word."""
 ROOM = 30_000

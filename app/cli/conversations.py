@@ -1,8 +1,8 @@
 """`steno conversations` and `steno mcp`: stored conversations, for the operator and for a model.
 
-`steno conversations` uses the data of all tenants in the database, without a key or a running Steno. A running Steno
-treats its deletions like those by another replica. `steno mcp` calls the REST API of a running Steno with the user's
-key, so a model can read only the user's conversations.
+`steno conversations` uses the data of all tenants in the database, without a key or a running Steno. To a running
+Steno, its deletions are like deletions by another replica. `steno mcp` calls the REST API of a running Steno with the
+user's key, so a model can read only the user's conversations.
 """
 
 from __future__ import annotations

@@ -295,8 +295,8 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
 
 
 def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the command with arguments for Codex, which reads no variables. They define a provider `steno`, because
-    Codex tries a WebSocket first with the provider `openai`. Without OPENAI_API_KEY, Codex sends its login token."""
+    """Return the command with arguments for Codex, which reads no variables. The arguments define a provider `steno`,
+    because for `openai` Codex first tries a WebSocket. Without OPENAI_API_KEY, Codex sends its login token."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]

@@ -155,7 +155,7 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with up to two listeners, a start message, and a readiness check that fails while it stops."""
+    """uvicorn's server with up to two listeners and a start message. `/readyz` answers 503 while the server stops."""
 
     def __init__(self, arguments: ServeArguments) -> None:
         """Raises `ConfigurationError` and `StoreError`."""

@@ -35,7 +35,7 @@ UNDECIDED = DecisionRecord(window=0, limit=0, trigger=0)
 
 
 class Compaction(Struct, frozen=True):
-    """Summaries made for one request. Sizes are in the provider's tokens."""
+    """Summaries made for one request, or after its answer. Sizes are in the provider's tokens."""
 
     before: int
     """Tokens that the payload would have without the summaries."""
@@ -67,11 +67,11 @@ class ChartedRequest(Struct, frozen=True):
     """Number among the conversation's requests, from 1."""
     at: datetime
     record: UsageRecord
-    """Record of the request's last call. The provider refused all earlier calls of the request."""
+    """Record of the request's last call that was no summary call. The provider refused the earlier calls."""
     sent: int
     forwarded: int
     cost: str
-    """Cost of the answer and of the summaries made for it; empty if unknown."""
+    """Sum of the known costs of the request's calls, summary calls included; empty if no cost is known."""
     compactions: tuple[Compaction, ...] = ()
 
     @property

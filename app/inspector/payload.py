@@ -107,7 +107,7 @@ class Said(Struct, frozen=True):
     kind: str
     text: str
     beside: str = ""
-    """Names of the message's other parts, such as `reasoning`."""
+    """Names of the parts that are not in `text`, such as `2 attachments, reasoning`."""
     left: int = 0
     """Number of omitted characters."""
 
@@ -283,7 +283,7 @@ def _step(step: Mapping[str, Any]) -> Explained:
 
 
 def meanings(*reasons: str | None) -> list[tuple[str, str]]:
-    """Return each reason in the texts once, with its meaning."""
+    """Return the code and the meaning of each reason that these texts name, each reason once."""
     codes = {str(code): code for code in Code}
     found = dict.fromkeys(word for reason in reasons for word in re.findall(r"[a-z_]+", reason or ""))
     return [(word, codes[word].meaning) for word in found if word in codes]

@@ -89,7 +89,7 @@ def _upstream(provider: Provider) -> dict[str, str]:
 
 async def _windows(visit: Visit) -> list[tuple[str, str, Window]]:
     """Return name, upstream and window of the models that the tenant used last. If there are none, or the database is
-    unavailable, return models that providers list."""
+    unavailable, return models that providers list or the settings name."""
     used: list[str] = []
     with suppress(StoreUnavailable):
         used = await visit.find(read_models_used)

@@ -22,18 +22,18 @@ MOST_REMEMBERED = 10_000
 REMINDER_SECONDS = 60.0
 MOST_REPEATED = 1_000
 MOST_OF_ONE = 100
-"""Most facts of one tenant."""
+"""Maximum number of facts of one tenant."""
 MOST_TENANTS = 2_000
 MOST_COMPARED = 16
-"""Most tenants whose facts about one key are compared, the latest first."""
+"""Maximum number of tenants whose facts about one key are compared. The latest facts are taken."""
 
 CACHE_BYTES = 128_000_000
 """Default bound of all caches together."""
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in the caches' tables."""
 MOST_AT_ONCE = 256
-"""Most entries that one `keep` evicts. This takes about a millisecond, and blocks all other threads. The next
-`keep` evicts more."""
+"""Maximum number of entries that one `keep` evicts. The eviction takes about a millisecond, and blocks other threads
+that use the caches. The next `keep` evicts more."""
 
 # PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -68,12 +68,12 @@ class BoundedMap(OrderedDict[K, V]):
 
 
 class HistoryKey(Struct, frozen=True):
-    """Key of a history. It still matches after the history has grown or its last turn was edited."""
+    """Key of a history. It still matches after the history has grown or its last message was edited."""
 
     scope: Hashable
     """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of the history's prefixes, the shortest first, without the last message or tool call with results."""
+    """Digests of prefixes, the shortest first. No prefix has the last message, or the last tool call with results."""
 
 
 class HistoryMap(Generic[V]):
@@ -205,7 +205,7 @@ class LogThrottle:
         return times + 1 if is_due else None
 
     def end(self, what: Hashable) -> tuple[int, float] | None:
-        """Record that the event is over. Return its number of occurrences and seconds; None if there was no event."""
+        """Record that the event is over. Return its occurrences and its duration in seconds; None without an event."""
         if (entry := self._lasting.pop(what, None)) is None:
             return None
         began, _, times = entry

@@ -18,7 +18,7 @@ T = TypeVar("T")
 THREADS = 4
 """Number of threads. More would not help: the GIL lets one thread run at a time, except threads that count tokens."""
 AT_ONCE = 2
-"""Most pieces of work of one tenant at once, so that other tenants get threads."""
+"""Maximum number of pieces of one tenant's work in the pool, so that other tenants get threads."""
 IDLE_SECONDS = 1.0
 """Time without work after which `afterwards` is called."""
 

@@ -158,7 +158,7 @@ class Settings(BaseSettings):
 
     @property
     def all_upstreams(self) -> dict[str, UpstreamSettings]:
-        """Upstreams by name, the default first. With OpenAI as default, add `VENDORS_OWN` for missing formats."""
+        """Upstreams by name: the default, then those in the settings, then those that Steno adds (`VENDORS_OWN`)."""
         there: dict[str, UpstreamSettings] = {DEFAULT_UPSTREAM: self.upstream, **self.upstreams}
         if self.upstream.host == OPENAI:
             meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))
@@ -294,7 +294,7 @@ _IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "m
 
 
 def _problem(error: ErrorDetails) -> str:
-    """Return one problem: the key, the given value unless it may be secret, and the allowed values."""
+    """Describe one error: the key, the given value unless it may be secret, and the allowed values."""
     key = ".".join(map(str, error["loc"]))
     siblings, field = _place(error["loc"])
     given, kind = error["input"], error["type"]

@@ -38,7 +38,7 @@ def home() -> Path:
 
 
 def tables_folder() -> Path:
-    """Return the folder into which `steno tables` puts the tokenizer's tables."""
+    """Return the default folder of the tokenizer's tables. `steno tables` fetches the tables."""
     return home() / "tables"
 
 
@@ -102,8 +102,8 @@ def open_store(
 
 
 def server_secret(settings: Settings, *, create: bool = True) -> bytes:
-    """Return the key of all digests. If the file beside the SQLite database is missing, create it, or raise
-    `ConfigurationError`. Without `create`, return empty bytes for a missing or unreadable file."""
+    """Return the key of all digests. If its file beside the SQLite database is missing, create the file; if that fails,
+    raise `ConfigurationError`. Without `create`, return empty bytes for a missing or unreadable file."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     database = read_url(settings.storage.address).path

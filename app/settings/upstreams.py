@@ -127,7 +127,7 @@ class UpstreamSettings(Section):
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Formats of the requests that go here if no upstream lists the model: `formats`, or those of a known host."""
+        """Formats whose requests go here if no upstream lists the model; none for an unknown host without `formats`."""
         return self.speaks if self.formats or self.host in (*SPOKEN_AT, GOOGLE) else frozenset()
 
     @model_validator(mode="after")
@@ -169,7 +169,7 @@ class NamedUpstreamSettings(UpstreamSettings):
 VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
     "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1")
 }
-"""Upstreams that Steno adds if `upstream` is OpenAI and no other upstream accepts their formats."""
+"""Upstreams that Steno adds if `upstream` is OpenAI and no upstream `is_meant_for` their formats."""
 
 
 class ModelSettings(Section):

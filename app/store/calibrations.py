@@ -34,11 +34,11 @@ from app.tokens.calibration import Calibration, Line, Sample, observe, prior_for
 
 MOST_CALIBRATIONS = 10_000
 MOST_OF_TENANT = 100
-"""Most learned windows of one tenant at one upstream. Without a limit, made-up model names could fill the table."""
+"""Maximum number of learned windows of one tenant at one upstream, because clients can make up model names."""
 
 
 class CalibrationKey(Struct, frozen=True):
-    """Properties of the requests whose estimates a calibration corrects."""
+    """Key of a calibration, which corrects the estimates of requests with these properties."""
 
     upstream: str
     model: str
@@ -80,7 +80,7 @@ async def learn_calibrations(
 ) -> dict[CalibrationKey, Calibration]:
     """Add the samples to the stored calibrations, and return the results. Needs a transaction.
 
-    Lock the rows, so that replicas do not overwrite each other's samples. The order of the ids prevents deadlocks.
+    Lock the rows in the order of their ids, so that replicas neither overwrite each other's samples nor deadlock.
     """
     keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
     if not keys:
@@ -148,8 +148,8 @@ async def read_learned_windows(
 async def learn_window(
     connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, seconds: float
 ) -> None:
-    """Store the smaller of `limit` (in tokens) and the stored limit. It expires in `seconds`. Delete expired rows. Of
-    the tenant's rows at this upstream, keep the hundred rows that expire last."""
+    """Store the smaller of `limit` (in tokens) and the stored limit. The row expires in `seconds`. Delete expired rows.
+    If the tenant has more than `MOST_OF_TENANT` rows at this upstream, keep those that expire last."""
     there, own = learned_windows.c, owned(learned_windows, tenant, upstream=upstream)
     await connection.execute(sa.delete(learned_windows).where(there.expires_at <= now_ms()))
     times = {"learnt_at": now_ms(), "expires_at": now_ms() + round(seconds * 1000)}
@@ -166,7 +166,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Delete the tenant's limit if it is less than `below` tokens. Another replica may have stored a larger limit."""
+    """Delete the tenant's limit if it is less than `below` tokens. Keep a larger limit, stored by another replica."""
     own = owned(learned_windows, tenant, upstream=upstream, model=model)
     await connection.execute(sa.delete(learned_windows).where(own, learned_windows.c.limit_tokens < below))
 

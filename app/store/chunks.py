@@ -56,7 +56,7 @@ async def chunks_in(
 async def recent_first_chunks(
     connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
 ) -> list[FirstChunk]:
-    """Return recent chunks that start at a history's first message and end with one of these messages."""
+    """Return chunks at most `within_seconds` old, from a history's start to one of `messages` (digests of messages)."""
     table = summary_chunks.c
     found = sa.select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
         owned(summary_chunks, tenant, series=series, level=0, first_index=0),
@@ -71,7 +71,8 @@ async def recent_first_chunks(
 async def masks_in(
     connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the chain's mask boundaries. Each has the digest at which the summaries ended when Steno stored it."""
+    """Return the mask boundaries in the chain. Each has two digests: of its own position, and of the position up to
+    which summaries covered the history when Steno set the boundary."""
     known = frozenset(chain)
     found = sa.select(masks.c.digest, masks.c.start_digest).where(owned(masks, tenant, settings=settings))
     rows = await connection.execute(found.where(is_among(connection, masks.c.digest, known)))
@@ -81,7 +82,7 @@ async def masks_in(
 async def keep_mask(
     connection: AsyncConnection, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
 ) -> None:
-    """Store a mask. Idempotent; needs a transaction."""
+    """Store a mask boundary with its two digests, see `masks_in`. Idempotent; needs a transaction."""
     values = {"tenant": tenant, "settings": settings, "digest": digest, "start_digest": start}
     new = insert_into(connection, masks).values(**values, conversation_id=conversation_id, created_at=now_ms())
     await connection.execute(new.on_conflict_do_nothing())
@@ -133,8 +134,7 @@ async def replace_chunk(
 
 
 async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> list[str]:
-    """Delete a chunk and every fold over it, and return their ids; an empty list if the chunk is not stored. Needs a
-    transaction."""
+    """Delete a chunk and every fold over it. Return their ids; none if the chunk is not stored. Needs a transaction."""
     doomed, locked = {id_} | await _folds_over(connection, tenant, {id_}), set[str]()
     # Repeat until no fold is new: another process may store a fold while this process waits for the locks.
     while doomed != locked:
@@ -201,7 +201,7 @@ def holding(tenant: str, text: str) -> sa.Select[Any]:
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
-    """Set `used_at` of these chunks (tenant and id) to now, unless it is less than an hour old. Needs a transaction."""
+    """Set `used_at` of these chunks (tenant and id) to now if it is more than an hour ago. Needs a transaction."""
     if not used:
         return
     tenant, id_ = summary_chunks.c.tenant, summary_chunks.c.id

@@ -1,8 +1,8 @@
 """Conversations: their rows, heads and pins, and lists of conversations and tenants.
 
-A head is the digest of the history of a conversation's request. Steno uses it to find the conversation of the next
-request. A user pins a position. The next request with a message at that position binds the pin to its history, and from
-then on the pin applies to that history alone.
+A head is the digest of a position in a request's history. By the heads of earlier requests, Steno recognises the
+conversation of a request. A user pins a position. The next request with a message at this position binds the pin to the
+request's history. From then on the pin applies to this history alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from app.store.tables import (
 )
 
 MOST_HEADS = 256
-"""Most heads of one conversation in the write-behind queue. The oldest heads are dropped."""
+"""Maximum number of heads of one conversation in the write-behind queue. The oldest heads are dropped."""
 MOST_TENANTS = 500
 """Maximum number of tenants listed, most recent first."""
 
@@ -69,8 +69,8 @@ class ConversationState(Struct, frozen=True, kw_only=True):
     summaries: tuple[str, ...]
     """Ids of the chunks in the payload."""
     plan: str | None = None
-    """Steps of compaction that Steno tried for the request, with reasons, as JSON; None if no step was due. The stored
-    plan is from the latest request that has a plan."""
+    """Steps of compaction that Steno tried for the request, with reasons, as JSON; None if no step was due. The row
+    keeps the plan of an earlier request until a later request has a plan."""
     requests: int = 1
 
 
@@ -80,7 +80,7 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
     tenant: str
     conversation_id: str
     heads: tuple[tuple[bytes, int], ...]
-    """Digests by which Steno recognises the next request, each with the number of its turn."""
+    """Positions by which Steno recognises later requests: digest, and number of turns that begin before it."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
         """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last; a digest may occur
@@ -137,7 +137,7 @@ class Pin(Struct, frozen=True):
     """A message that stays verbatim in every payload of its conversation."""
 
     position: int
-    """Index of the message after the leading instructions, from 0."""
+    """Index of the message, from 0. Leading instructions are not counted."""
     digest: bytes | None
     """Digest of the history up to and including the message; None until a request binds the pin."""
     created_at: datetime

@@ -37,7 +37,7 @@ from app.runtime.caches import LogThrottle
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
-"""Function that runs a query or a change, once for each call."""
+"""Function that reads or changes rows. A retry calls the function again."""
 
 log = structlog.get_logger("steno.store")
 
@@ -50,11 +50,11 @@ PATIENT_LOCK_SECONDS = 4.0
 """Longest wait for a lock in a transaction opened with `patient`. By then PostgreSQL has ended the transactions of dead
 processes (after 3 s), but has not yet cancelled the waiting statement (after 4.5 s)."""
 QUEUE_SECONDS = 2.0
-"""Longest wait of a transaction without `patient` for earlier writers of this process. SQLite only."""
+"""Longest wait for earlier writers of this process, in a transaction opened without `patient`. SQLite only."""
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
-"""Number of waits that make up a call's timeout. A busy event loop ends each wait late, so the call gets more time."""
+"""Number of equal waits into which a call's timeout is divided. A busy event loop prolongs each wait."""
 CACHE_KIB = 512
 """Page cache of each connection to SQLite, in KiB."""
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
@@ -461,7 +461,7 @@ class Guard:
     """Timeouts of database calls, and a circuit breaker, so that requests do not wait during an outage.
 
     A call that takes too long is abandoned, not cancelled. To cancel a call, asyncpg opens a second connection to the
-    server, which hangs if the network drops packets.
+    server. This connection hangs if the network drops packets.
     """
 
     def __init__(self, database: Database, *, open_seconds: float = 5.0) -> None:

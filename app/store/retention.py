@@ -42,7 +42,7 @@ START_SECONDS = 10.0
 EVERY_SECONDS = 3_600.0
 PAUSE_SECONDS = 0.1
 ROWS = 100
-"""Most conversations, or most rows of another table, that one transaction deletes."""
+"""Maximum number of conversations, or of rows of another table, that one transaction deletes."""
 TABLES = [table for table in metadata.sorted_tables if "tenant" in table.c]
 # Erasure follows the order in which requests lock rows. Leases are revoked, not erased.
 _FIRST = {"conversations", "heads", "leases"}

@@ -102,8 +102,8 @@ async def upgrade(
     """Migrate, or create the tables in an empty database. Return the old revision (None if the database was empty), and
     whether this call stored the digest of the secret.
 
-    Store the digest in an empty database; with `binds`, also in a database without a digest. Write the rows of release
-    0.1 that this release does not use to the file `export`. Without `export`, refuse a database with such rows. Raises
+    Store the digest in an empty database; with `binds`, also in a database without a digest. `export`: file for rows of
+    release 0.1 that this release does not use. Without `export`, refuse a database with such rows. Raises
     StoreUnavailable if a retry may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:

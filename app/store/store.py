@@ -73,7 +73,7 @@ class StoredPrefix(Struct, frozen=True):
     """Positions of the pinned messages, ascending."""
     chunks: Sequence[SummaryChunk]
     masks: Sequence[tuple[bytes, bytes]]
-    """Mask boundaries. Each has the digest at which the summaries ended when Steno stored the boundary."""
+    """Mask boundaries. Each has two digests, see `chunks.masks_in`."""
 
 
 class Store:
@@ -91,7 +91,7 @@ class Store:
         secret: bytes | None = None,
     ) -> None:
         """Parse the URL without connecting. Raises DatabaseURLError. `timeout` (of calls for chat requests) and
-        `lease_ttl` are in seconds. Without `retention_days` no row is deleted for its age. Histories of more than
+        `lease_ttl` are in seconds. Without `retention_days`, retention deletes only leases. Histories of more than
         `largest_history` bytes are not stored. `took` is called with the seconds of each call for a chat request.
 
         With `secret`, the store does not start on a database that was created with another secret.
@@ -254,7 +254,7 @@ class Store:
             return await change(connection, *arguments, **options)
 
     async def _guarded(self, work: Work[T]) -> T:
-        """Run work for a chat request."""
+        """Run `work` through the circuit breaker, within `timeout`. Then call `took` with the seconds."""
         self._require_ready()
         began = monotonic()
         try:
@@ -291,8 +291,8 @@ class Store:
         masks: str | None,
         bind: bool = True,
     ) -> StoredPrefix:
-        """Return the pins in this chain, the chunks of `series` that begin and end at `cuts`, and the mask boundaries
-        at `cuts` for the mask settings `masks`. Without `series` or `masks`, the respective part is empty.
+        """Return the pins in `chain`, the chunks of `series`, and the boundaries set with the mask settings `masks`.
+        The digests of chunks and boundaries must be in `cuts`. Without `series` no chunk, without `masks` no boundary.
 
         Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """
@@ -372,7 +372,7 @@ class Store:
         return "revoked" if is_revoked else "ended"
 
     async def renew_lease(self, held: Lease) -> bool:
-        """Prolong a lease; return False if it was taken over or released. Then its chunk cannot be committed."""
+        """Prolong a lease. Return False if the lease is lost: its chunk cannot be committed any more."""
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
     async def release_lease(self, held: Lease) -> bool:

@@ -260,7 +260,7 @@ def owned(table: sa.FromClause, tenant: str, **columns: object) -> sa.ColumnElem
 
 
 def members(row: sa.Row[Any], *left_out: str) -> dict[str, Any]:
-    """Return a row's values by column name, without the columns `left_out`. Lists become tuples, times datetimes."""
+    """Return a row's values by column name, without `left_out`. Lists become tuples, and times become datetimes."""
     values: dict[str, Any] = {}
     for name, value in row._mapping.items():  # noqa: SLF001 - SQLAlchemy's public name for it
         if name in left_out:
@@ -293,7 +293,7 @@ Order = Literal["asc", "desc"]
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """Page of a list. `last_id` is the `after` of the next page."""
+    """Page of a list. To read the next page, pass `last_id` as `Paging.after`."""
 
     data: Sequence[T]
     first_id: str | None

@@ -17,7 +17,7 @@ from app.store.tables import DAY_MS, Page, Paging, insert_into, moment, now_ms, 
 from app.tokens.costs import DecisionRecord, Price, PriceSource, Purpose, SummaryStats, Tokens
 
 MOST_GROUPS = 400
-"""Most groups in one report: the earliest hours or days, or the models with the most prompt tokens."""
+"""Maximum number of groups in a report: the earliest hours or days, or the models with the most prompt tokens."""
 
 _MILLISECONDS = {"hour": 3_600_000, "day": DAY_MS}
 
@@ -42,7 +42,7 @@ class UsageRecord(Struct, frozen=True, kw_only=True):
     request_id: str
     """Id of the client request. All calls for the request have this id."""
     turn: int
-    """Number of user messages in the request's history."""
+    """Number of the request's turn, from 1; 0 without a turn, or if Steno did not read the body."""
     purpose: Purpose
     upstream: str
     model: str
@@ -87,7 +87,7 @@ class UsageSum(Struct, frozen=True):
     failed: int = 0
     """Calls with a status other than 200."""
     summarized: int = 0
-    """Calls with status 200 and the context status of this name. The next two fields count likewise."""
+    """Calls with status 200 and the context status `summarized`. `trimmed` and `bypassed` count likewise."""
     trimmed: int = 0
     bypassed: int = 0
     unreported: int = 0

@@ -30,7 +30,7 @@ from app.store.usage import UsageRecord, write_usage
 log = structlog.get_logger("steno.store")
 
 SOON_SECONDS = 0.005
-"""Time from an answer to its recording, so that the client's next request does not wait for the recording."""
+"""Delay between an answer and its recording, so that the event loop first handles the client's next request."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
@@ -39,15 +39,15 @@ MOST_ERASED = 10_000
 request's conversation was erased, and does not store the request's rows."""
 QUEUE_CONVERSATIONS = 10_000
 QUEUE_RECORDS = 20_000
-"""Most queued usage records, about 1 kB each."""
+"""Maximum number of queued usage records. A record has about 1 kB."""
 QUEUE_BYTES = 64 << 20
-"""Most bytes of the queued histories."""
+"""Maximum bytes of all queued histories. An empty queue also accepts one larger history."""
 BATCH = 500
-"""Most conversations and usage records in one transaction."""
+"""Maximum number of conversations and usage records in one transaction."""
 BATCH_HISTORIES = 50
 BATCH_BYTES = 1 << 20
-"""Most bytes of messages in one transaction, unless it stores a single history. Transactions are short because SQLite
-has one writer at a time."""
+"""Maximum bytes of histories in one transaction. A larger history gets its own transaction. Transactions are short
+because SQLite has one writer at a time."""
 HISTORY_SECONDS = 5.0
 """Shortest time between two writes of a conversation's history."""
 REMEDY = (
@@ -218,7 +218,7 @@ class WriteBehind:
             await self.flush_everything()
 
     async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
-        """Call `erase` while no flush runs, and remove queued rows. Return whether there were stored or queued rows."""
+        """Call `erase` while no flush runs, and remove the queued rows of `what`. Return whether any row was found."""
         async with self._writing:
             erased = await erase()
             self.catch_up()
@@ -252,8 +252,8 @@ class WriteBehind:
         return batch
 
     async def _store(self, batch: Sequence[tuple[Queue[Any], Key, Any]]) -> None:
-        """Store these rows in one transaction. If the database refuses the transaction, store each row in its own, and
-        drop refused rows. If the database is unreachable, raise and keep the rows."""
+        """Store these rows in one transaction. If the database refuses it, store each row in a transaction of its own,
+        and drop refused rows. If the database is unreachable, raise and keep the rows."""
         if not batch:
             return
         try:
