@@ -303,7 +303,7 @@ async def replace_pins(
 
 @router.delete("/conversations/{conversation_id}/pins", tags=["pins"])
 async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> DeletedOut:
-    """Nothing is pinned any more; the next payload has the messages as summaries, or in their place, only."""
+    """Remove all pins of the conversation. From the next payload on, Steno adds no copies of these messages."""
     await pin(services, tenant, conversation_id, ())
     return DeletedOut(id=conversation_id, object="pins.deleted")
 

@@ -411,8 +411,8 @@ def _spans(
 
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
-    """Return known level 0 chunks inside the span that do not overlap, by range. Exclude chunks that begin at the
-    span's start. Exclude a `continued` chunk that ends at the span's end: a view uses it only with a later chunk."""
+    """Return the known level 0 chunks inside the span, by range. Of overlapping chunks, take the first and longest.
+    Exclude chunks at the span's start, and a `continued` chunk at its end, because a view needs a chunk after it."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):

@@ -323,7 +323,7 @@ class _Quoter:
     free: int
     """Room for the quotations of a message before `origin`."""
     later: int
-    """Room for the messages from `origin` through the question plus the quotations, which get at least `usual`."""
+    """Room for the messages from `origin` through the question and for its quotations, which get at least `usual`."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 

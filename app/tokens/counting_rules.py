@@ -145,7 +145,7 @@ def _patches(width: int, height: int, fit: Fit) -> int:
 LONGEST_MODEL = 300
 """Maximum characters that are read of a model's name."""
 WHOLE = "whole"
-"""Formula variant whose estimate includes all tokens that a family adds, so that the prior has no offset."""
+"""Formula variant that includes the fixed tokens of each request. Its first calibration has a ratio, but no offset."""
 
 
 class Encrypted(Struct, frozen=True):
