@@ -114,8 +114,8 @@ def _items(text: str) -> str:
 
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
-    """Return the position and description of the last command that failed and did not succeed later. A failure counts
-    as success if the result does not explain it, as with a search without matches."""
+    """Return the position and description of the last command that failed and did not succeed later. A traceback is a
+    failure, too. A failure that its result does not explain, such as a search without matches, counts as success."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:
@@ -133,7 +133,7 @@ def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
 
 def _files(calls: Sequence[CompletedCall], covered: int) -> Iterator[str]:
     """Yield an entry for each changed file, the latest first, then one entry for all files that were only read. Omit
-    files that a message after the first `covered` read or changed."""
+    files that are read or changed in the messages from index `covered` on."""
     changed: dict[str, CompletedCall] = {}
     seen: dict[str, CompletedCall] = {}
     for call in calls:
@@ -196,8 +196,8 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _effect_of_text(text: str) -> ToolEffect | None:
-    """Return the effect of a call that an assistant wrote as text: the last fenced shell command. If there is none, the
-    call is in tags at the text's end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
+    """Return the effect of a call that an assistant wrote as text. This is the last fenced shell command, otherwise
+    the call in tags at the text's end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
     text, command, opened = text[-LONGEST_COMMAND:], "", None
     for fence in _FENCE.finditer(text):
         if opened is None:

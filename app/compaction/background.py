@@ -38,11 +38,11 @@ LEAST_SECONDS = 0.001
 HOUR = 3_600.0
 LIKELY_REQUESTS = 3
 LIKELY_TOKENS_PER_HOUR = 10_000
-"""A conversation with at least `LIKELY_REQUESTS` requests and `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour is likely
-to continue."""
+"""A conversation is likely to continue if it has at least `LIKELY_REQUESTS` requests, and recently had on average at
+least `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour."""
 PLANNED_GROWTH = 0.05
-"""Minimum change of a history, as a share of `Budget.room`, after which Steno plans its background compaction again: a
-plan reads the store. Steno always plans an urgent compaction at once."""
+"""Minimum change of a history, as a share of `Budget.room`, after which Steno plans a background compaction of the
+history again, because planning reads the store. This minimum does not apply to an urgent compaction."""
 LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction."""
 
@@ -74,9 +74,9 @@ class RequestRate(Struct, frozen=True):
         return sum(answered.forwarded for answered in self.latest[1:]) >= LIKELY_TOKENS_PER_HOUR * hours
 
     def growth(self, seconds: float) -> int:
-        """Return the tokens by which the history may grow in `seconds`. This is the average growth in that time, times
-        a margin, plus the largest growth between two requests. The time between two requests counts as at most
-        `seconds`, because the client may be faster after a pause."""
+        """Return the tokens by which the history may grow in `seconds`: the average growth per second times `seconds`
+        and `GROWTH_MARGIN`, plus the largest growth between two requests. In the average, the time between two requests
+        counts as at most `seconds`, because the client may be faster after a pause."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)
@@ -112,7 +112,7 @@ class RequestRates:
 
 class BackgroundRoom:
     """Limiter of the running background compactions: their number and the bytes of their histories. One tenant may use
-    half of `body_bytes`."""
+    at most half of `body_bytes`."""
 
     def __init__(self, compactions: int = 16, per_tenant: int = 8, body_bytes: int = 64_000_000) -> None:
         self._compactions = compactions

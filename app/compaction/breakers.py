@@ -1,4 +1,4 @@
-"""Circuit breakers: pauses of useless, too frequent and failing compactions, and of failing models."""
+"""Circuit breakers: they pause useless, too frequent and failing compactions, and the use of failing models."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class _Failing(Struct, frozen=True):
 
 
 class ModelBreaker:
-    """Circuit breaker for models: after three consecutive failures a tenant does not call the model for 30 seconds.
-    Then one call probes the model. If two tenants have paused a model, no other tenant calls it either."""
+    """Circuit breaker for models: after three consecutive failures for a tenant, Steno pauses the model for this tenant
+    for 30 seconds. Then one call probes the model. A model that is paused for two tenants is paused for all others."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

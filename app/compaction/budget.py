@@ -103,7 +103,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Older turns also stay verbatim while the tail has at most this share, and at most `most_tail_fill` tokens."""
     most_tail_fill: int = 16_384
     chunk: float = 0.06
-    """Maximum share of one summary; `max_summary_tokens` also limits it."""
+    """Maximum size of one summary; `max_summary_tokens` also limits it."""
     max_summary_tokens: int
     fold: float = 0.30
     """Share that all summaries together may take. If they take more, Steno folds them."""
@@ -258,8 +258,8 @@ def least_output(window: int, cap: int, thinking: int) -> int:
 
 
 def output_cap(budget: Budget, sent: int, cap: int, thinking: int) -> int | None:
-    """Return a lower output cap for a provider that adds the cap to the prompt; None if the client's `cap` fits or
-    cannot be lowered. `sent`: tokens of the payload, by the estimate."""
+    """Return a lower output cap, for a provider that refuses a request if prompt and cap together exceed the window.
+    Return None if the client's `cap` fits or cannot be lowered. `sent`: tokens of the payload, by the estimate."""
     prompt = budget.line.to_provider_tokens(sent)
     if prompt + cap <= budget.window:
         return None
@@ -287,11 +287,11 @@ def background_budget(budget: Budget, growth: int) -> Budget:
     """Return the limits of a background compaction that starts now.
 
     A request over the trigger may be sent without its due summary, up to `most_without_summary`. Steno then makes the
-    summary after the answer. A history that grows fast could exceed this maximum first, and its request would wait. So
-    the background trigger is at most `latest_start`: this maximum less `growth`, the tokens by which the history is
-    expected to grow while Steno makes the summary. Above `latest_start`, the cost gate postpones none.
-
-    Target and tail are lowered by the growth, so that the view has its planned size when a request uses the summary.
+    summary after the answer. If the history grew beyond this maximum meanwhile, the next request would wait. So the
+    background trigger is at most `latest_start`: this maximum less `growth`, but at least `background_threshold`.
+    Above `latest_start`, the cost gate postpones no compaction. `growth`: tokens by which the history is expected to
+    grow while Steno makes the summary. Target and tail are smaller by `growth` (see `LEAST_KEPT`), because the view
+    will have grown by as much when a request uses the summary.
     """
     start = latest_start(budget, growth)
 

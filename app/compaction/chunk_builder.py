@@ -45,7 +45,7 @@ from app.tokens.estimate import Count, note_tokens
 WORDS_SHARE = 0.5
 """Maximum tokens of the user's words in a chunk, as a share of the tokens that the chunk replaces."""
 LEAST_PART = 100
-"""Minimum of `Draft.replaces` if the plan has several spans, because one span may be small."""
+"""Minimum of `Draft.replaces`, in tokens, if the plan has several spans, because one of them may be small."""
 
 EDITED = "edited"
 """`prompt_version` of a chunk that a person edited."""
@@ -248,7 +248,7 @@ class ChunkBuilder(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """Draft a fold of several chunks, and of the messages that stay verbatim after them but not after the fold."""
+        """Draft a fold of several chunks. It also replaces messages that these chunks left verbatim (`released_by`)."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1

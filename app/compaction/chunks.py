@@ -53,8 +53,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction also made the next chunk. A view with this chunk must continue with a chunk of
-    the same kind (a fold or not), if such a chunk applies there."""
+    """True if the same compaction also made the next chunk. If any chunk of the same kind (fold or no fold) begins at
+    this chunk's end, a view with this chunk must also contain a chunk of this kind that begins there."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class FirstChunk(Struct, frozen=True):
 
 
 class ChunkRange(Struct, frozen=True):
-    """Range of a planned chunk, and key of its lease."""
+    """Range of a planned compaction, and key of its lease."""
 
     series: str
     from_digest: bytes

@@ -47,7 +47,7 @@ from app.tokens.costs import COMMON_PRICE, rates_of
 T = TypeVar("T")
 
 ROUNDS = 3
-"""Maximum finished compactions of one request. Waits for other processes do not count: the deadline limits them."""
+"""Maximum number of finished compactions of one request. A wait for another process is not counted."""
 MOST_SEARCHED = 2_000_000
 """Maximum tokens of a history that recall searches. A larger search would take too long."""
 REWRITTEN_WITHIN_SECONDS = 3_600.0
@@ -447,7 +447,7 @@ class Compactor(LeasedCompaction):
             await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """Return the recent first chunks of histories that share messages with this request."""
+        """Return recent chunks that begin at a history's first message and end with any message of this request."""
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 

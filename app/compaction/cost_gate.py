@@ -30,9 +30,9 @@ def is_worth(change: Change, rates: Rates, calls: float = 0.0) -> bool:
 
     1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
        once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
-    2. The conversation grew by `growth` tokens per request. The expected number of further requests is
-       `freed / (2 * growth)`. As in the ski rental problem, the total cost is at most twice the lowest possible cost if
-       the conversation's end were known.
+    2. The conversation grew by `growth` tokens per request. So Steno expects `requests = freed / (2 * growth)` further
+       requests, but at least `LEAST_REQUESTS`. As in the ski rental problem, the total cost is at most twice the lowest
+       cost that is possible if the conversation's end is known.
     3. If Steno waits for `n` requests, it loses `n * freed * cached`, and avoids the share `n / requests` of the costs.
        If the change saves its cost, this loss is at least as large as this share. So waiting needs no term of its own.
     """

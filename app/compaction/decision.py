@@ -63,7 +63,7 @@ class Decision(Struct, frozen=True, dict=True):
     failed: bool = False
     """True if a compaction that was announced to the client made no summary."""
     steps: tuple[Step, ...] = ()
-    """Tried steps in order. A sent view that fits is the last step. Empty if no view was considered."""
+    """Tried steps in order; empty if no view was considered. If the sent view fits, it is the last step."""
     budget: Budget | None = None
     """Limits of the decision; None for the request's own budget."""
     output_cap: int | None = None
@@ -99,7 +99,7 @@ UNTOUCHED = Decision(None)
 
 
 def floor_exceeded(conversation: Conversation, budget: Budget, model: str) -> Reasons:
-    """Return the reason why no compaction can help: the parts of the prompt that must stay exceed the limit."""
+    """Return the reason why no compaction can help: the required parts of the prompt are larger than the limit."""
     reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
     places = conversation.transcript.messages.instruction_places
@@ -183,7 +183,7 @@ def with_alternating_roles(state: PlanningState, refused: Decision) -> Decision 
 
 def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
     """Return a simpler decision after the provider refused a view for its shape. Replace a summarised view by a
-    view without summaries and stored masks. Replace any other view by the client's own bytes, if they fit.
+    view that has neither summaries nor stored masks. Replace other views by the client's own bytes, if these fit.
 
     Return None without a simpler view, or if the history itself is malformed: the client then gets the refusal.
     """

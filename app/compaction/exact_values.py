@@ -84,7 +84,7 @@ def readable_part(text: str, most: int) -> str:
 
 
 def find_values(text: str) -> Sequence[ExactValue]:
-    """Return a text's exact values in order. Of overlapping values, keep the first; of equal starts, the longest."""
+    """Return a text's exact values in order. If values overlap, keep the first; if they begin together, the longest."""
     phrases = (ExactValue(p.start(), p.end(), str(p.lastgroup), p[0].rstrip(".,'")) for p in _PHRASES.finditer(text))
     values: list[ExactValue] = []
     for value in sorted((*_words(text), *phrases), key=lambda value: (value.start, -value.stop)):

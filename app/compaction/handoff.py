@@ -70,7 +70,7 @@ def standing(
     shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
     """Return the chunks of a history's beginning, in order and without gaps. Take the `shown` chunks of the last view
-    up to the first edited or deleted chunk, then `stored` chunks. `is_of_it`: whether the history has a chunk."""
+    up to the first gap, then `stored` level 0 chunks. `is_of_it`: returns whether a chunk belongs to the history."""
     found: list[SummaryChunk] = []
     for chunk in shown:
         if not _follows(chunk, found):
@@ -94,7 +94,7 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _latest(history: History, covered: int) -> Iterator[str]:
-    """Yield sections for messages of the last turn and messages without a summary, the latest that fit into `ROOM`."""
+    """Yield sections for the last turn and all messages without a summary; only the latest that fit `ROOM`."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []

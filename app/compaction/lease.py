@@ -1,6 +1,6 @@
 """Leased compaction: makes the chunks of a plan under a lease, in a task that the application owns.
 
-1. Several requests of a conversation, at any replica, may find at once that a compaction is due. The request that
+1. Several requests of a conversation, at any replica, may find that the same compaction is due. The request that
    acquires the lease of the range makes the compaction. The other requests wait until the compaction ends, and then
    read the store again.
 2. The lease is a row with an expiry, not a database lock, because a summary may take minutes and must not hold a
@@ -8,7 +8,7 @@
    wait until the row expires.
 3. A holder that lost its connection may return after another process took the lease. So each lease has its own epoch,
    and the store refuses chunks of an older epoch. A lost lease only wastes work: another process makes the chunks. The
-   request then reads the store again, at most three times.
+   request then reads the store and plans again. A request makes at most three such attempts.
 4. Deleting the conversation revokes the lease. No process makes the summary again.
 5. If the client disconnects or the request's deadline passes, the compaction continues: the summary is paid for, and
    the next request can use it.
@@ -299,9 +299,9 @@ class SummaryCalls(Protocol):
 
 
 async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
-    """Make the planned chunks, each by one call. If all chunks together would exceed `budget.fold`, make instead a
-    single chunk of the new messages and the older chunks. If one call cannot make it, make the planned chunks, then
-    fold all chunks but the last. For cumulative chunks see `continue_summary`."""
+    """Make the planned chunks, each by one call. If all chunks together would exceed `budget.fold`, and one call can
+    read the new messages and all older chunks, make a single chunk of both instead. If one call is not enough, make the
+    planned chunks, then fold all chunks but the last. For cumulative chunks see `continue_summary`."""
     plan, budget, options, transcript = builder.plan, builder.budget, builder.options, builder.conversation.transcript
     maker = ChunkMaker(await calls.compute(builder.with_words), calls)
     if options.cumulative:

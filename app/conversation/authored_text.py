@@ -5,7 +5,7 @@
 1. The author of a tool result or document can write anything into it, such as the end of a fence or tag, or the tags
    that clients put around their user's words. But the author cannot change the text before it. So Steno excludes
    everything after an announcement ("Observation:", a mail header), the text from the first to the last fence of a
-   part, and the text between the first and the last of its tags, except the user's tags.
+   part, and the text from the first to the last tag of each name, except tags around the user's words.
 2. Exception: Cline and Roo sometimes write words of the user in place of a result. Steno includes these words.
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence.
    If a list follows, Steno takes the list for the user's words.
@@ -238,10 +238,9 @@ def _tagged(read: _Read) -> Iterator[Span]:
 
 
 def _fenced(read: _Read, own: str) -> Iterator[Span]:
-    """Yield the span from each part's first fence to its last, and up to the message's end after an unclosed fence.
-
-    A fence is unclosed if a part of `own`, the text with tagged spans hidden, has an odd number of fences.
-    """
+    """Yield, for each part, the span from its first fence to its last. If a part has an odd number of fences outside of
+    tagged spans, one fence is unclosed: also yield the span from the first of these fences to the message's end.
+    `own`: the text with tagged spans hidden."""
     for start, stop in read.parts:
         if len(opened := [*_FENCE.finditer(own, start, stop)]) % 2:
             yield opened[0].start(), len(own)
@@ -287,10 +286,10 @@ def _first_document(read: _Read) -> int:
 
 
 def _feedback(read: _Read, result: int) -> Span | None:
-    """Return the span of user words that Cline or Roo wrote, in a tag, in place of a result after "[tool] Result:".
+    """Return the span of the user's words in a tag that Cline or Roo sent in place of a result of "[tool] Result:".
 
-    Steno accepts the words only where a real result is impossible: after a denial by the user, after a tool that asks
-    the user, and after a tool whose results begin with client words. Elements added by the client may follow.
+    Steno accepts the words only after a denial by the user, and after the tools `user_tools`: their results are the
+    user's words, or would begin with words of the client. After the tag, elements added by the client may follow.
     """
     parts = [part for part in read.parts if result < part[1]]
     while parts and _ADDED.fullmatch(read.lines, *parts[-1]):

@@ -63,7 +63,7 @@ class ContextBlock(Struct, frozen=True):
 
     @property
     def replaces(self) -> Iterator[tuple[ContextKind, str]]:
-        """Yield kind and tag of each part of older blocks that this block replaces. Untagged text has an empty tag."""
+        """Yield kind and tag of each part that this block replaces in older blocks. Untagged text has an empty tag."""
         return ((self.kind, tag) for tag in ("", *self.kind.members) if tag in self.text)
 
 

@@ -52,7 +52,7 @@ class Identity:
         return self.digest(b"tenant", credential).hex()
 
     def person(self, *names: str) -> str:
-        """Return the key under which Steno stores the data of a person with these names, instead of a credential."""
+        """Return the key under which Steno stores the data of a caller identified by names, not by a credential."""
         return self.digest(b"person", *(name.encode("utf-8", "surrogatepass") for name in names)).hex()
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
@@ -105,8 +105,8 @@ LONGEST_NAME = 256
 """Maximum length of a conversation's name, in characters."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""Maximum number of positions that Steno looks up, from the history's end. If a client adds more at once, Steno begins
-a new conversation."""
+"""Maximum number of positions that Steno looks up, from the history's end. If one request adds more positions, Steno
+begins a new conversation."""
 
 
 class Head(Struct, frozen=True):

@@ -364,7 +364,7 @@ def _in_turn(messages: Iterable[Message], before: History | None) -> list[Messag
 
 
 def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]:
-    """Return the messages. `callers` of each result has the positions of its calls, which may be in `before`."""
+    """Return the messages, with `callers` set in those with results. The calls may also be in `before`."""
     if not any(message.answers for message in messages):
         return messages
     start = len(before)
@@ -486,14 +486,14 @@ class Transcript:
         """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
         All instructions stay. If `end` is inside a turn, the turn's first message stays. If the message at `end` is not
-        a user message, the last user message before it stays, too. User messages with results stay with the calls.
+        a user message, the last user message before it stays, too. If such a message has results, its unit stays.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]
         return tuple(sorted({*inside, *(index for index in self._split_question(end) if start <= index < stop)}))
 
     def released(self, held: Iterable[int], end: int) -> list[int]:
-        """Return the indexes in `held` of messages that need not stay verbatim in a compaction up to `end`."""
+        """Return those of the `held` indexes whose messages need not stay verbatim in a compaction up to `end`."""
         stays = frozenset(self.carried(0, len(self), end))
         return [index for index in held if index not in stays]
 
@@ -538,7 +538,7 @@ class Transcript:
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
 
     def call_text(self, index: int) -> str:
-        """Return names and arguments of the calls that a result answers; for a result in text, the message before."""
+        """Return names and arguments of a result's calls; for a result written as text, the previous message's end."""
         message = self.messages[index]
         if message.is_result_text:
             return self.messages[index - 1].text[-CALL_CHARACTERS:] if index else ""

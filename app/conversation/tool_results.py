@@ -66,7 +66,7 @@ class CallPairing:
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls by id, from the latest batch with the id. Answered calls are removed; the last call of an id stays."""
+        """Calls by id, from the latest batch with the id. Answered calls are removed, but one call of each id stays."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}

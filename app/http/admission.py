@@ -54,7 +54,7 @@ APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vs
 """Origin schemes of installed programs. No web page has such an origin: even a local file's is `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Content types that a page can send without a CORS preflight ("" is no type). The type of uploads is left out."""
+"""Content types ("" for none) that need no CORS preflight, except `multipart/form-data`, which uploads need."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -232,8 +232,8 @@ def _is_of_this_machine(origin: str) -> bool:
 
 
 def check_type(headers: Headers, *, json_only: bool) -> None:
-    """Raise `UnsupportedMediaType` for a body type that a page may send without a CORS preflight. `json_only`: accept
-    JSON types only. A request with a key in a header needs no check, because browsers send a preflight for it."""
+    """Raise `UnsupportedMediaType` for a body with a type in `SIMPLE_TYPES`. `json_only`: accept JSON types only. A
+    request with a key in a header needs no check, because browsers send a preflight for it."""
     if not any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers
     ):

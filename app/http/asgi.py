@@ -271,8 +271,8 @@ class Signature:
         self._began = began
 
     def under(self, status: int, headers: Headers) -> Headers:
-        """Add the request's id and the CORS headers. Add `date`, `server` and `x-request-id` unless the provider set
-        them."""
+        """Add the CORS headers, and the request's id as `x-context-request-id`. Add `date`, `server` and `x-request-id`
+        (also the request's id) unless the provider set them."""
         self._began(status)
         names = {name for name, _ in headers}
         if REQUEST_ID in names:  # Set by another Steno.

@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline, in loop time. A timer that fires earlier stays, and then starts again for the deadline."""
+        """Set the deadline, in loop time. A later timer is replaced. An earlier timer is set again when it fires."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)

@@ -309,8 +309,8 @@ def read_address(named: str) -> Address | None:
 
 
 def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
-    """Return a chain of addresses for each of `x-forwarded-for` and `forwarded` that is present. An element of
-    `forwarded` without `for` is empty."""
+    """Return the chain of addresses in `x-forwarded-for`, and the chain in `forwarded`, if these headers are present.
+    An element of `forwarded` without `for` becomes an empty address."""
     listed, ways = list(headers), []
     if sent := [value for name, value in listed if name == b"x-forwarded-for"]:
         ways.append(b",".join(sent).decode("latin-1").split(","))

@@ -38,7 +38,7 @@ MOST_IDLE = 100
 SURPLUS_SECONDS = 1.0
 """Seconds until an idle connection above `MOST_IDLE` is closed. Under load, it is reused sooner."""
 STALE_SECONDS = 1.0
-"""Steno repeats a request if a reused connection closes within these seconds. Later, it may have been executed."""
+"""If a reused connection closes this soon after a request began, Steno assumes that the request was not executed."""
 HEAD_START = 0.25
 """Seconds until the next address is tried in parallel (RFC 8305)."""
 
@@ -152,7 +152,7 @@ class Pool:
         """Send a request, and return once the answer's headers have arrived. Raises `Upstream...` errors.
 
         If the connection closes before any byte of the answer, Steno repeats the request once, unless its body is
-        streamed. A request with an unsafe method is repeated only if a reused connection closed in `STALE_SECONDS`.
+        streamed. It repeats an unsafe method only if a reused connection closed within `STALE_SECONDS`.
         """
         written, to_head = head.for_body(content), head.asks_head_alone
         replayable = isinstance(content, bytes)
