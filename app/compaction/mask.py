@@ -33,10 +33,10 @@ from app.tokens.estimate import Cost
 BYTES_OF_BASE64 = 0.75
 """Bytes per base64 character."""
 MEDIA_TARGET_SHARE = 0.6
-"""Steno masks media until the messages take this share of the byte limit. The share is low, because each change breaks
-the provider's prompt cache."""
+"""Share of the byte limit to which Steno shrinks the messages if it must mask media. The share is low, so that masks
+change rarely: each change breaks the provider's prompt cache."""
 LONGEST_ADDRESS = 1_000
-"""Maximum characters of a media part that may be only a URL. A longer part contains the data."""
+"""A media part with more characters contains the data. A shorter part may be only a URL."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
 
@@ -76,8 +76,8 @@ def is_allowed(tool: str, deny: Sequence[str]) -> bool:
 class MaskBoundary(Struct, frozen=True, order=True):
     position: int
     start: int
-    """Number of messages that summaries covered when the boundary was set. A view whose summaries cover fewer messages
-    does not use the boundary, except `bare_view`: masks in place of an earlier summary would change the prefix."""
+    """Number of messages that summaries covered when the boundary was set. If a view's summaries cover fewer messages,
+    the view does not use the boundary, because this would change the prompt's prefix. Only `bare_view` uses it."""
 
 
 class Masks:
@@ -98,8 +98,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the number of messages that the history needs before `drop_media` may mask a message's media, and the
-        mask. Return None if the message has no maskable media."""
+        """Return the length of the history from which `drop_media` may mask a message's media, and the mask. Return
+        None if the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -174,7 +174,7 @@ class Masks:
 
 
 def _may_lose_media(message: Message) -> bool:
-    """Return whether a user or tool message has media, and only images, audio or files that can be replaced."""
+    """Return whether a user or tool message has media, and text may replace all of them: images, audio, files."""
     replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
     return bool(message.media) and message.kind in _SENT and all(replaceable)
 

@@ -17,7 +17,7 @@ from app.compaction.budget import CEILING_SHARE, LEAST_SHARE, PROMPT_ERROR, Budg
 MIN_LIMIT = 1_000
 """Minimum tokens of a window. A smaller number in an error is a quota, or not a number of tokens."""
 FEW = 16
-"""Maximum tokens that a provider may report for an empty answer, because providers count end tokens."""
+"""Maximum reported tokens of an empty answer without hidden thinking: providers count end tokens."""
 FULL_SHARE = 0.95
 """Steno assumes that the window ended an empty answer if prompt and answer fill at least this share of the window."""
 PRESSURE = 0.80
@@ -26,7 +26,7 @@ MIX_ERROR = 0.05
 """Margin for the ratio of the provider's count to the estimate. The retry has other content and another ratio."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
-"""Share of the refused prompt for the retry after a refusal without numbers: for prompts without and with media."""
+"""After a refusal without numbers, the retry has `SENT_SHARE` of the prompt; with media, `SENT_MEDIA_SHARE`."""
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 PAYLOAD_SHARE = 0.9
@@ -164,8 +164,8 @@ def _fewer_tokens(
     if too little of the conversation would be left.
 
     Steno divides the limits by the ratio of the provider's count to the estimate. Without media, a ratio above
-    1.05 gets a margin (`MIX_ERROR`). If a prompt with media has more tokens than expected, Steno first assumes pictures
-    that it cannot mask, and subtracts the difference. If too little room is left, it assumes maskable ones.
+    1.05 gets a margin (`MIX_ERROR`). If a prompt with media has more tokens than expected, Steno first assumes that it
+    cannot mask the media, and subtracts the difference instead. If this leaves too little room, Steno uses the ratio.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)
@@ -198,7 +198,7 @@ def _fewer_tokens(
 
 
 def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Payload) -> Budget | None:
-    """Return limits for a smaller body, and fewer tokens if less media is not enough; None if too little is left."""
+    """Return limits for a smaller body, with fewer tokens if media masks are not enough; None if too little is left."""
     share = SENT_SHARE
     if overflow.limit_bytes is not None and sent.size:
         share = min(share, PAYLOAD_SHARE * overflow.limit_bytes / sent.size)

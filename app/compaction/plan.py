@@ -186,7 +186,7 @@ def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
 
 
 def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
-    """Return the tokens to compare with `fold`. The user's words count half, because a fold does not shorten them."""
+    """Return the tokens to compare with `budget.fold`. The user's words count half: a fold does not shorten them."""
     return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
 
 
@@ -206,9 +206,9 @@ def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> i
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
     """Return the start of the verbatim tail: the first position at which the tail is within its budget, the view within
-    the target, and the trigger does not fire; else the start of the last unit. None if no new message precedes it.
+    the target, and the trigger does not fire; else the last unit's start. None if `base` covers every message before.
 
-    The tail starts between two turns, or inside a turn between two units. In a turn, the user message stays, too.
+    The tail starts between two turns or two units. If it starts inside a turn, the turn's user message stays, too.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]
@@ -263,7 +263,7 @@ def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
     """Return the estimated tokens of the view after a compaction up to `cut`, without the user's words; and the tokens
-    of these words. New summaries count with their requested size. If a fold is due, the summaries after it count."""
+    of these words. A new summary counts with its requested size. If a fold is due, assume that it is done."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)
     held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)

@@ -85,7 +85,7 @@ class Policy(Struct, frozen=True):
         return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
     def quiet_tokens(self, budget: Budget) -> int:
-        """Return the maximum tokens of a history that exceeds no threshold."""
+        """Return the number of tokens up to which a history exceeds no threshold."""
         pressures = [FADE_AT] if self.fade else []
         if self.mask and self.mask.pressure is not None:
             pressures.append(self.mask.pressure)
@@ -139,8 +139,8 @@ def least_view(
 ) -> View | None:
     """Return the view whose summaries cover the fewest messages without firing the trigger, or None.
 
-    Of views with equal coverage, the one without masks is best, then the one with the earliest boundary. A view of more
-    than `masked_at_most` tokens must have all known masks, even if it does not fire the trigger without them.
+    Of views with equal coverage, the one without masks is best, then the one with the earliest boundary.
+    `masked_at_most`: maximum tokens of a view without all known masks, even if it would not fire the trigger.
     """
     fitting: list[tuple[int, int, tuple[int, int, tuple[str, ...]], Path]] = []
     for path in found:
@@ -399,15 +399,15 @@ TELLING_TOKENS = 20
 SHORT_LIVED_TURNS = 3
 """Maximum turns between the summaries of two forms of a history. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Maximum number of forms of a history that Steno compares in pairs, the latest ones. Each recent first chunk shows a
-form. Thousands may qualify, because conversations from one template share a message at the same position."""
+"""Maximum number of forms of a history that Steno compares in pairs: the latest forms. Each recent first chunk is taken
+for a form. There may be thousands, because conversations from one template share a message at the same position."""
 
 
 class Succession(Struct, frozen=True):
-    """Two earlier, shorter forms of a history, summarised one after the other: a sign that its beginning changes."""
+    """Two earlier, shorter forms of a history, summarised one after the other: a sign that the history changes."""
 
     known_beyond: int
-    """Index of the second form's last summarised message. Before this message, the current history differs."""
+    """Index of the second form's last summarised message. The current history has it, too, but differs before it."""
     length: int
     """Number of messages of the second form."""
     lasted: int
@@ -459,10 +459,10 @@ def changes_every_turn(conversation: Conversation, found: Iterable[Succession], 
 
 
 def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
-    """Return the lengths of the requests that stored these heads.
+    """Return the number of messages of each request that stored one of these heads.
 
-    A request stores two heads: at its end, and before its last turn. If the client changed the last message later, the
-    head at the end is missing. The other head then counts as a request that ended with the turn's first message.
+    A request stores two heads: at its end, and before its last turn. If the client later changed the last message, only
+    the second head is found. Steno then assumes that the request ended with the turn's first message.
     """
     messages = transcript.messages
     ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].kind is not Kind.ASSISTANT}

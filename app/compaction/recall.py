@@ -72,19 +72,19 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Number of the latest omitted or shortened messages whose records are listed."""
 RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
-"""Maximum share of the quotations' room for records, and share of the records' tokens by which that room shrinks."""
+"""Maximum tokens of the records, as a share of the quotations' room. That room shrinks by `GIVEN_UP` of the tokens."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
 """Number of the first turns whose user messages determine the language, and maximum characters read of each text."""
 KEPT_TURN = 0.5
-"""Quotations of an earlier turn stay if the turn has more tokens than this share of the room for one message, and more
-than this share of the quotations."""
+"""Quotations for an earlier turn stay only if the turn is larger than this share of the quotations' tokens, and larger
+than this share of the room for the quotations of one message."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
-"""Maximum size of a new view with notes and quotations, as a share of its target. If the view exceeds its target even
-without notes and quotations, the limit is the maximum."""
+"""Maximum size of a new view with notes and quotations, as a share of the target. If the view exceeds the target even
+without these, the maximum is the limit."""
 LEAST_TOKENS = 20
 """Tokens below which the remaining room is not used."""
 
@@ -321,7 +321,7 @@ class _Quoter:
     wide: int
     """Maximum room for the quotations of a question, if the view has so much room."""
     free: int
-    """Room for the quotations of a message before `origin`."""
+    """Room for the quotations of a message before `origin`: see `_origin`."""
     later: int
     """Room for the messages from `origin` through the question and for its quotations, which get at least `usual`."""
     quoted: set[int] = field(default_factory=set)

@@ -62,7 +62,7 @@ _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that may identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""`_REPEATED`: factor for the worth of a value that a better part already has. `_DESCRIBED`: base worth of a part."""
+"""`_REPEATED`: factor for the worth of a value that a higher-ranked part has. `_DESCRIBED`: base worth of each part."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -531,7 +531,7 @@ def _clauses(text: str) -> Iterator[list[_Mention]]:
 
 
 def _note(fields: Sequence[Field], owner: str) -> str:
-    """Return a note on an object: its first identifier, path, link or date that `owner` lacks; else a name or state."""
+    """Return an object's first identifier, path, link or date that is not in `owner`; otherwise its name or state."""
     exact = (f.value for f in fields if (found := classify(f.value)) and found[0] in {*_NAMING, "date"})
     texts = (field.value for field in fields if _TEXT_MEMBER.search(field.label))
     return next((value for value in (*exact, *texts) if "(" not in value and value not in owner), "")

@@ -107,7 +107,7 @@ IDENTIFIES, TELLS, IS_SHORT, IS_PROSE = 0.0, 0.2, 1.0, 2.0
 """Ranks of a value, the lowest shown first: a telling key such as `id` or `status`; a string with a digit; any other
 short value; a value longer than `LONGEST_NAME`, whatever its key."""
 EACH, MOST_EACH = 0.02, 1.0
-"""Rank added to a value for each earlier array element, and the maximum of this sum."""
+"""Number added to a value's rank for each earlier array element, and the maximum of the sum of these numbers."""
 
 _Path = tuple[str | int, ...]
 _Leaf = tuple[float, _Path, str]
@@ -470,8 +470,8 @@ def shorten(text: str, longest: int) -> str:
 
 
 def shaped(text: str, call: str, longest: int) -> str:
-    """Return a notice of the text's size and the excerpt by its shape, or head and tail if the excerpt has too few
-    identifiers. Both are shorter than the text, and not longer than the output of `shorten`."""
+    """Return a notice of the text's size and the excerpt by the text's shape, together not longer than the output of
+    `shorten`. If the excerpt has too few identifiers, return that output. Return a short text unchanged."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]

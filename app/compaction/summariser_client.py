@@ -209,7 +209,7 @@ class Summariser:
         return failure or Failure((PAUSED,))
 
     def _manners(self, call: _Call) -> Manners:
-        """Return the request members that the model accepts, as learned from refusals to this or two other tenants."""
+        """Return the request members that the model accepts, as learned from refusals to this tenant or two others."""
         dialect = call.route.dialect
         names = (*dialect.spec.summary.optional, *self._parameters)
         without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))

@@ -147,8 +147,8 @@ def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Vie
 
 
 def truncations(conversation: Conversation, view: View, at_most: int, cost: Cost) -> Iterator[View]:
-    """Yield ever shorter views. First cut each result and each call's arguments to 4 x room / messages characters, then
-    to half of that, and so on down to 200, because one message may have many calls."""
+    """Yield ever shorter views. First cut each result and each call's arguments to 4 x room / messages characters.
+    Then halve this length again and again, down to 200: if a message has many calls, the first cut is not enough."""
     messages = max(1, len(conversation.transcript))
     longest = CHARACTERS_PER_TOKEN * (room_of(conversation, view, at_most) // messages)
     while longest > SHORTEST:
@@ -335,8 +335,8 @@ def prune(
 
     Instructions, the last user message, pinned messages, the last unit and the calls of its results stay. Once a view
     exceeds `at_most`, units are omitted down to `target`. Later requests omit the same units, because the computation
-    starts at the beginning of the history (`_gone`). `most_turns`: also omit everything before this number of whole
-    turns and the current turn. `words`: reserve room for the user's words of omitted messages.
+    starts at the beginning of the history (`_gone`). `most_turns`: number of whole turns to keep before the current
+    turn; omit all earlier turns, too. `words`: reserve room for the user's words of omitted messages.
     """
     units = _units(conversation, view)
     out = {index for unit in units if unit.droppable for index in unit.indexes}

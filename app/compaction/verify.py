@@ -139,7 +139,7 @@ def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether the view separates a bound message from the message that follows it in the history."""
+    """Return whether the view sends a `bound` message without the history's next message directly after it."""
     return any(
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
@@ -237,8 +237,8 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
-    """Return whether a message with results must be omitted: if the history has calls for it, and none of them is in
-    `kept`. Without calls, omit a message before `end` that is no user message."""
+    """Return whether a message with results must be omitted, because none of the results' calls is in `kept`. If the
+    history has no calls for the results, return True before `end`, except for a user message."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)

@@ -136,7 +136,7 @@ class Conversation:
 
     def with_newest_instructions(self, limit: int) -> Conversation:
         """Return the conversation. If the instructions after the leading ones take more than half of `limit` tokens,
-        Steno may summarise or omit the superseded ones, which are no longer instructions in the result."""
+        return a copy in which the superseded ones are no instructions, so that stages may summarise or omit them."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
@@ -231,7 +231,7 @@ class Conversation:
 
 
 class Kept(Struct, frozen=True):
-    """Messages that stay: pinned messages, last user message, last turn's first message, unexpired instructions."""
+    """Messages that stay: pinned messages, last user message, last turn's first message, instructions yet to expire."""
 
     pins: tuple[int, ...]
     units: tuple[tuple[int, int], ...]

@@ -6,8 +6,8 @@ Steno identifies a caller by the first of these:
 2. `clients.tenant`: one tenant for all other callers;
 3. the credentials: one tenant for each set of keys, and the tenant `anonymous` for allowed callers without a key.
 
-If an upstream has a key of the operator's, every request needs this header. If `clients.header` is empty, Steno then
-accepts only requests from this machine.
+If an upstream has a key of the operator's, Steno accepts only requests with the header of item 1. If `clients.header`
+is empty, Steno accepts only requests from this machine instead.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Authenticator:
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Return the caller's name from its header; None without a letter or digit. Raises `InvalidCredentials`."""
+        """Return the caller's name; None if missing, or without letters and digits. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None

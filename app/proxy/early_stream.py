@@ -55,7 +55,7 @@ class EarlyStream:
         self._exchange = exchange
         self._request = request
         self._reports = exchange.services.events.body
-        """True if the stream's chunks contain the context status."""
+        """True if Steno adds the context status to the stream's frames."""
         loop = asyncio.get_running_loop()
         self._decided: asyncio.Future[Decision] = loop.create_future()
         self._answered: asyncio.Future[None] = loop.create_future()

@@ -185,8 +185,8 @@ class Exchange:
     answers: list[UpstreamExchange] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt with the decision's payload. The decision gets the output limits. If the payload is unchanged
-        because the client or the provider manages the history (`hands_off`), the decision gets this reason."""
+        """Add an attempt with the decision, after `with_output_limits`. If the payload is unchanged because the client
+        or the provider manages the history, the decision's reason becomes `hands_off`."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):

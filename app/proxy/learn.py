@@ -125,7 +125,7 @@ def learn_usage(attempt: Attempt, usage: Usage | None, *, streamed: bool) -> Non
 
 
 def record_calls(services: Services, attempt: Attempt) -> None:
-    """Enter an attempt's answered calls into the ledger. The caller first counts the request's tokens."""
+    """Enter an attempt's answered calls into the ledger. The request's tokens must be counted before."""
     request, decision, decided = attempt.request, attempt.decision, attempt.request.measure.decided
     estimated, sent = request.tokens(decision)
     if decision.actions or decision.why or attempt.waited_seconds is not None:

@@ -225,7 +225,7 @@ async def relay_stream(
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
-    """Relay complete frames. If the stream has already ended, return its last frames, which the caller relays."""
+    """Relay complete frames. If the stream has already ended, return its last frames without sending them."""
     start, edited = 0, 0
     while start < len(frames):
         pieces = []

@@ -61,9 +61,9 @@ INLINE_BYTES = 32_768
 PATIENCE_SHARE = 0.8
 """Share of the client's timeout that a compaction may use."""
 MOST_GUESSED = 100
-"""Maximum number of models logged for an unknown window, because clients can invent any number of names."""
+"""Maximum number of models whose unknown window is logged, because clients can invent any number of names."""
 BODY_SHARE = 0.8
-"""Share of the provider's largest body above which Steno drops pictures."""
+"""Share of the provider's largest body above which Steno masks media."""
 
 
 async def plain_body(

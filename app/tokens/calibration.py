@@ -47,8 +47,8 @@ EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
 """A line is exact if it predicts this many latest samples to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Steno learns the cost of pictures from a request only if the count of its text is certain enough: its tolerance
-(`tolerance_of`) is at most this share of the pictures' estimated tokens."""
+"""Steno learns the cost of pictures from a request only if the `tolerance_of` the text's count is at most this share of
+the pictures' estimated tokens."""
 SCALE_STEP = 0.05
 """Step between picture scales, as a natural logarithm. It is coarse, because Steno caches counts for each scale."""
 
@@ -110,7 +110,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
     prior: Prior
     recent: tuple[Sample, ...] = ()
-    """Latest samples of each size, oldest first: see `KEPT`."""
+    """Latest samples of large and of small prompts, oldest first: see `KEPT`."""
     samples: int = 0
     """Number of all accepted samples."""
     adopted: Line | None = None
@@ -235,9 +235,9 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
     """Yield offset and ratio of every line that may be the best line, the prior first.
 
-    Each line meets two conditions, of three kinds: it hits a sample exactly; its ratio is the prior's or a bound; its
-    offset is the prior's or a bound. At and above the prior's ratio, the cost is concave between such lines, so one of
-    them is the best. Below the prior's ratio, Steno ignores lines between confirmed lines that may cost a little less.
+    A line goes through two samples, or through one sample with the prior's or a bounding offset or ratio, or has both
+    such an offset and such a ratio. At and above the prior's ratio, one of these lines is the best, because the cost is
+    concave between them. Below the prior's ratio, other lines may cost a little less, but Steno ignores them.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)

@@ -92,7 +92,7 @@ class SummaryStats(Struct, frozen=True):
 
 
 class Price(Struct, frozen=True):
-    """Prices in currency units: of a million tokens of each kind, of a million searches. None: no separate price."""
+    """Prices in currency units for a million tokens of each kind and a million searches. None: no separate price."""
 
     prompt: float
     completion: float

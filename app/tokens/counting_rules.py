@@ -253,7 +253,7 @@ _FAMILIES = tuple(
     )
 )
 _ROUTED = re.compile(r"(^|/)openai$")
-"""Prefix of a router's OpenAI models. Routers use the Responses API for gpt-5, where tools have no preamble."""
+"""Prefix of OpenAI's models at OpenRouter and the like. There, gpt-5 has no preamble before tools (Responses API)."""
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 

@@ -107,7 +107,7 @@ def reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> in
 
 
 def byte_bound(unit: Sequence[Message], rules: CountingRules) -> int:
-    """Return an upper bound of a unit's tokens, because a token has at least one byte."""
+    """Return an upper bound of a unit's tokens: each byte of text counts as one token."""
     return sum(unit_tokens(unit, rules, utf8_length))
 
 
@@ -327,8 +327,8 @@ def _json_text(text: str) -> str:
 MAX_DEPTH = 40
 """Greatest depth of nested schemas. Deeper schemas become `any`."""
 REPEATED_CHARACTERS = 500_000
-"""Maximum characters of all `$ref` and type lists. Without a maximum, definitions that repeat other definitions could
-grow exponentially."""
+"""Maximum characters of the types written for `$ref` and for lists of types. Without a maximum, definitions that repeat
+other definitions could grow exponentially."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
 
