@@ -110,7 +110,7 @@ class BadTarget(_RequestError):
 
 
 class MethodNotAllowed(_RequestError):
-    """The path does not have the method. `allowed` lists the path's methods, or the methods that Steno relays."""
+    """The path does not support the method. `allowed` lists the path's methods, or the methods that Steno relays."""
 
     status, code = 405, "method_not_allowed"
 

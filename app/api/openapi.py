@@ -130,8 +130,8 @@ SECURITY: Schema = {
     },
 }
 NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
-"""Alternative credentials of a request. A request without a key belongs to the tenant `anonymous`. Steno accepts it
-from the same machine, or if the settings allow it."""
+"""Alternative credentials of a request. By default, Steno accepts a request without a key only from the same machine.
+Such a request belongs to the tenant `anonymous`."""
 TAGS = {
     "proxied": "Requests to a provider. A history that does not fit its model's window is compacted on the way.",
     "conversations": "A conversation, and the parts of its latest payload.",

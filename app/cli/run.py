@@ -53,7 +53,7 @@ HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
 """Maximum seconds to wait for a running summary at the end. Meanwhile the user waits for the shell prompt."""
 CANNOT_START = 125
-"""Exit status if Steno cannot start. `env` and `timeout` use 125, 126 and 127 in the same cases."""
+"""Exit status if Steno cannot start. This status and the two below have the same meaning in `env` and `timeout`."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 

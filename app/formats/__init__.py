@@ -1,1 +1,1 @@
-"""Conversion between providers' JSON and Steno's messages. Its modules also read and write raw JSON and events."""
+"""Conversion between providers' JSON and Steno's messages, and the reading and writing of raw JSON and events."""

@@ -63,7 +63,7 @@ class AnswerEditor:
     early: EarlyFrames | None = None
     """Writer of the frames that Steno sends before the provider's answer."""
     hides_usage: bool = False
-    """Whether to remove the usage, which Steno requested and the client did not. Many clients fail on such usage."""
+    """Whether to remove usage that Steno requested and the client did not request. Many clients fail on such usage."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
     """Usage members as received. If a stream reports usage twice, the later values count."""
     model: str = field(default="", init=False)
@@ -178,7 +178,7 @@ class AnswerEditor:
     ) -> AsyncIterator[bytes]:
         """Yield the stream from a body with status 200. If the body is an error, yield frames that report the error.
 
-        `is_stream`: whether the content type is a stream's. Raises `UpstreamUnreadable` for other bodies.
+        `is_stream`: whether the content type is a stream's. Raises `UpstreamUnreadable` for a body that is neither.
         """
         start, begun = b"", False
         async for chunk in chunks:

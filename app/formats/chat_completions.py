@@ -1,5 +1,5 @@
-"""Chat Completions, OpenAI's first API for conversations, which most other providers offer, too: table, messages,
-answers and requests."""
+"""Chat Completions, OpenAI's first API for conversations. Most other providers offer this API, too. This module has the
+format's table, messages, answers and requests."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     """Return equal bytes for messages with the same meaning.
 
     A string equals one text part. Null and empty members equal missing ones. Arguments are compared by value. Unknown
-    keys count. `ignore` removes volatile text, such as a date that a client injects.
+    keys stay in the bytes. `ignore` removes volatile text, such as a date that a client injects.
     """
     if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
         return written_alike(message if text else {"role": message["role"]})
@@ -431,7 +431,7 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """Return changes that give a chunk Steno's id, time and model: values to replace, and members to add."""
+        """Return changes to a chunk, to set Steno's id, time and model: values to replace, and members to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}
@@ -443,7 +443,7 @@ class CompletionEditor(AnswerEditor):
 
 
 def _may_be_notable(frames: bytes, start: int) -> bool:
-    """Return whether `NOTABLE` may match. To count words is five times as fast as to search the pattern."""
+    """Return whether `NOTABLE` may match. Counting substrings is five times as fast as searching with this pattern."""
     if frames.find(b'"error"', start) != -1 or frames.find(b"[DONE]", start) != -1:
         return True
     for name in (b"finish_reason", b"usage"):

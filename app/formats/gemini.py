@@ -216,7 +216,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return a part's text, if any. A result with one member, a text, has this text; any other result has its JSON."""
+    """Return a part's text, if any. For a result, return its only member if this is a text, else the result's JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -233,7 +233,7 @@ def text_of(part: Json) -> str | None:
 
 
 def _with_text(part: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """Return a part with another text; its keys keep their spelling. None for an empty text: providers refuse it."""
+    """Return a part with another text; keys keep their spelling. None for an empty text part: providers refuse it."""
     sort = _sort(object_of(camel(part)))
     if sort == "text":
         return {**part, "text": text} if text else None
@@ -284,7 +284,7 @@ def _padded(data: str) -> str:
 
 def _canonical(role: str, content: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
     """Return the canonical form of a content: names in camelCase, base64 in one alphabet, without thoughts, signatures,
-    and null or empty members. Unknown members count. `ignore` removes volatile text."""
+    and null or empty members. Unknown members stay. `ignore` removes volatile text."""
     said = (part for part in objects_in(content.get("parts")) if not part.get("thought"))
     parts = [kept for part in said if (kept := _canonical_part(part, ignore))]
     return stated({**content, "role": role, "parts": parts})
@@ -389,7 +389,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body with the provider's code, or else a code of at least 400, which clients treat as an error."""
+        """Return the body that reports a refusal, with the provider's code, or else a code of at least 400."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}

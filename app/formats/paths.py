@@ -22,8 +22,8 @@ FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI
 
 
 def mark_of(format_: WireFormat) -> str:
-    """Return a format's mark. With marks, digests and learnt values of two formats differ. The first format has no
-    mark, because its values are older than marks."""
+    """Return a format's mark, which makes its digests and learnt values differ from those of other formats. The first
+    format has no mark, because its values are older than marks."""
     return "" if format_ is FORMATS[0] else format_.name
 
 
@@ -78,7 +78,7 @@ def path_of(target: bytes) -> bytes:
 
 
 def format_at(target: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> FormatName | None:
-    """Return the API of a request; None for a path that several APIs share, such as embeddings and files."""
+    """Return the API of a request. None if several APIs share the path and no header identifies the API."""
     path = path_of(target)
     for beginning, name in _APIS:
         if path == beginning or path.startswith(beginning + b"/"):
@@ -98,7 +98,7 @@ def format_counted(path: bytes) -> str | None:
 
 
 def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
-    """Return whether Steno keeps the version in the path. It does for Google, whose base URL has no version."""
+    """Return whether Steno keeps the version in the path: only for Google, whose base URL has no version."""
     return speaks == {"gemini"} or format_at(target) == "gemini"
 
 

@@ -50,7 +50,7 @@ _UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
 _DECODER = json.JSONDecoder()
 DEEPEST = 8
-"""Greatest depth of an error that Steno reads. JSON inside of strings counts, too."""
+"""Greatest depth of an error that Steno reads. Levels of JSON inside of strings count, too."""
 LONGEST_TEXT = 20_000
 _LONGEST_SHAPE, _LONGEST_PATH = 8_000, 1_000
 """`_LONGEST_SHAPE`: bytes searched for words about a shape. `_LONGEST_PATH`: characters read about a missing path."""
@@ -230,7 +230,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Words compared on each side of a number. If the request has these words by a digit, the number counts as quoted."""
+"""Number of words compared beside a number. If the request has them next to a digit, the number counts as quoted."""
 MOST_PLACES = 8
 """Maximum number of places in an error with the same number. A number in more places counts as quoted."""
 PIECE = 65_536

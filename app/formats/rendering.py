@@ -28,7 +28,7 @@ class Placed(NamedTuple):
     place: int | None = None
     """Index in the transcript; None for a message by Steno and for leading instructions."""
     role: str = ""
-    """Role of the client's message; empty for a message by Steno, which has the user's role."""
+    """Role of the client's message. Empty for a message by Steno, whose role is always the user's."""
     own: bool = False
     """Whether Steno wrote the message: a summary or a note."""
     summary: Summary | None = None
@@ -97,7 +97,7 @@ class Parts(Struct, frozen=True):
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
     """Function that replaces the media of a part by the next text. It returns a part without media unchanged."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
-    """Function that removes empty texts, which some providers refuse, from a part; None if nothing is left."""
+    """Function that removes empty texts from a part, because some providers refuse them; None if nothing is left."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
@@ -174,7 +174,7 @@ class Breakpoints(Struct, frozen=True):
     """Names of members with a breakpoint. Steno writes the first name that the client uses."""
     types: frozenset[str] = frozenset()
     text_type: Callable[[Json], str | None] = lambda _: None
-    """Function that returns the type of text part that may replace a string content; None if it must stay a string."""
+    """Function that returns the type of the text part that may replace a content string; None if none may."""
 
     def may_be_set(self, source: RawObject) -> bool:
         """Return whether the client may have set breakpoints. The text search is fast, but only False is certain."""

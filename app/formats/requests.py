@@ -154,8 +154,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether Steno can count the prompt's tokens. The request has no response schema and no text that the provider
-        adds or removes, and the client runs all its tools."""
+        """Whether Steno can count the prompt's tokens: if the client runs all tools, and the request has no response
+        schema and no option by which the provider adds or removes text."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False
@@ -175,7 +175,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """Return a raw message from outside of the history as a member (key and value). For others return None."""
+        """Return the raw message if it is a member (key and value) outside of the history, else None."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod

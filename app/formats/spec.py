@@ -59,7 +59,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     """Form of Steno's own summary calls. A call contains a transcript, or continues the client's prompt."""
 
     quoting: Callable[[str, str], Mapping[str, Any]]
-    """Function that returns the members of a call from the instructions and a transcript."""
+    """Function that takes the instructions and a transcript, and returns the members of a call."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
     """How to forbid tool calls: a member that declares tools, then a member and a value that forbid calls. Steno keeps
     the client's tools, because the provider has cached them, and sets the forbidding member if there are tools."""
@@ -147,7 +147,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Members of messages and parts that clients move or drop between turns. Digests of messages ignore them."""
 
     beside: Pattern[bytes] | None = None
-    """Pattern of the key of a member with the instructions, if Steno reads it as the first message of the history."""
+    """Pattern of the key of a member with the instructions, if Steno reads this member as the first message."""
     length_tells_window: bool = True
     """Whether an answer that is cut off may have filled the window; False if answers have a window of their own."""
 

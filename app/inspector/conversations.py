@@ -1,4 +1,4 @@
-"""`/ui/conversations`: the list of conversations, and pages of one with its messages, latest payload and summaries.
+"""`/ui/conversations`: the list, and each conversation's pages with messages, latest payload and summaries.
 
 Forms start the actions, which call the functions of the REST interface.
 """

@@ -55,7 +55,7 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
 
 
 def _starts(days: int) -> list[datetime]:
-    """Return the start times of all bars, one for each hour or day, also without calls."""
+    """Return the start times of all bars: one for each hour or day, even if it has no calls."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     if days == 1:
         return [hour - timedelta(hours=back) for back in reversed(range(24))]

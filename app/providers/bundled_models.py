@@ -186,7 +186,7 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def _whole_names(model: str, prefix: str = "") -> list[str]:
-    """Return the name with and without providers and vendor; an empty list if it has too many separators."""
+    """Return the name with and without providers and vendor. Return no names if it has too many separators."""
     name = model[:LONGEST_MODEL].strip().lower().removeprefix(prefix)
     if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
         return []

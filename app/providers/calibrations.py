@@ -1,4 +1,4 @@
-"""Calibrations of token estimates. A process uses a sample at once, and other replicas use it within seconds."""
+"""Calibrations of token estimates. A process uses its own samples at once, other replicas' samples within seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""Number of samples after which a calibration uses at most one sample a second. A sample takes up to 0.5 ms."""
+"""Number of samples after which a calibration learns at most one sample a second, because each takes up to 0.5 ms."""
 PAUSE_SECONDS = 1.0
 
 
@@ -89,7 +89,7 @@ class Calibrations:
             self._waiting.setdefault(key, []).append(sample)
 
     async def start(self) -> None:
-        """Load the stored calibrations, for at most a second. Then exchange samples in the background."""
+        """Wait at most a second for the stored calibrations. Then exchange samples in the background."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LOAD_SECONDS):
                 await self._exchange()

@@ -1,4 +1,4 @@
-"""The ledger: records the tokens and cost of each answered call to a provider, without delaying the request."""
+"""The ledger stores the tokens and cost of each answered call to a provider. No request waits for this."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class ModelListings:
         self.open_names: frozenset[str] = frozenset()
         """Names that the provider lists without a client's key. All tenants may see them."""
         self.listing: ModelListing | None = None
-        """The latest listing, with the models that the provider listed to clients' keys."""
+        """The latest listing, with the models that the provider listed for clients' keys."""
         self.latest_outcome: ListingOutcome | None = None
         """The provider's latest answer; None if Steno did not ask, or could not read the answer."""
 
@@ -186,7 +186,7 @@ class ModelListings:
                 await asyncio.wait({self._asking}, timeout=left)
 
     async def fetch(self, headers: Headers = (), *, is_client_key: bool = False) -> ListingOutcome:
-        """Ask the provider now. Names that it lists to a client's key do not become `open_names`."""
+        """Ask the provider now. Names listed for a client's key do not become `open_names`."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 listing = await self._reader.read(headers)

@@ -21,10 +21,10 @@ log = structlog.get_logger("steno.upstreams")
 LEARNT_SECONDS = 24 * 3600.0
 """Time for which Steno remembers a model's refusals, and how its streams report usage."""
 UNSPOKEN_SECONDS = 3600.0
-"""Time for which Steno remembers that a provider lacks a format's path. A new release of its server may add it."""
+"""Time for which Steno remembers that a provider lacks a format's path. A newer server may have the path."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
-"""Maximum bytes of a request, by the last part of the host's name: hosts that accept less than the models' vendors."""
+"""Maximum bytes of a request, by the end of the host's name, for hosts that accept less than the models' vendors."""
 
 
 class StreamedUsage(Enum):

@@ -73,7 +73,7 @@ class HistoryKey(Struct, frozen=True):
     scope: Hashable
     """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of prefixes, the shortest first. No prefix has the last message, or the last tool call with results."""
+    """Digests of prefixes, the shortest first. All end before the last message, or the last call with its results."""
 
 
 class HistoryMap(Generic[V]):
@@ -205,7 +205,7 @@ class LogThrottle:
         return times + 1 if is_due else None
 
     def end(self, what: Hashable) -> tuple[int, float] | None:
-        """Record that the event is over. Return its occurrences and its duration in seconds; None without an event."""
+        """Record that the event is over. Return its occurrences and duration in seconds; None if it never occurred."""
         if (entry := self._lasting.pop(what, None)) is None:
             return None
         began, _, times = entry

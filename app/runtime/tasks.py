@@ -29,7 +29,7 @@ LARGE = 1 << 20
 KEPT = 8 << 20
 """Free bytes at the end of a malloc arena that may stay with the process."""
 ARENAS = 2
-"""Number of malloc arenas: one for the event loop, one for the worker threads. Usually one of these threads runs."""
+"""Number of malloc arenas: one for the event loop, one for the worker threads. Usually one thread runs at a time."""
 
 
 class OwnedTasks:

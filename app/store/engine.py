@@ -526,7 +526,7 @@ class Guard:
             await asyncio.wait({self._probing})
 
     async def abandoned_calls(self, seconds: float) -> None:
-        """Wait at most `seconds` for abandoned calls. Calls that hang end when their connections are terminated."""
+        """Wait at most `seconds` for abandoned calls. A hanging call ends when its connection is terminated."""
         if self._abandoned:
             await asyncio.wait(set(self._abandoned), timeout=seconds)
 

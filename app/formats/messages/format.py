@@ -113,8 +113,8 @@ def window_asked(headers: Headers) -> int | None:
 
 
 def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Join the messages up to the provider's last compaction into one, because the provider reads no earlier message.
-    If the next message has tool results, join it, too."""
+    """Join all messages through the provider's last compaction into one, because the provider reads no message before
+    this compaction. If the next message has tool results, join this message, too."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
     last = next((i for i in marked if holds_compaction(decoded_object(elements[i]))), None)
     if last is None:

@@ -1,7 +1,7 @@
-"""Messages of Anthropic's format: its table; read a message, write its canonical bytes, and render a view as messages.
+"""Anthropic's Messages: the table, and functions that read a message, write its canonical bytes, and render a view.
 
 A raw message is the value of `system` (a text or a list of blocks) or an object of `messages`. If the provider has
-compacted the history, all objects up to its compaction are one raw message. The provider ignores earlier objects.
+compacted the history, all objects through the compaction are one raw message. The provider ignores earlier objects.
 
 In a rendered view verbatim messages keep their bytes.
 1. Instructions in the history may stand only between a user's and an assistant's message, or last. If their neighbours
@@ -138,7 +138,7 @@ def is_compaction(block: Json) -> bool:
 
 
 def texts_in(message: dict[str, Any]) -> Iterator[Place]:
-    """Yield for each text of a message, in order, the object that contains the text, and its key there."""
+    """Yield the place of each text of a message, in order: the object that contains the text, and the text's key."""
     if isinstance(message.get("content"), str):
         yield message, "content"
     else:
@@ -306,7 +306,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Return for each text the number of its tool result (from 0), or -1; empty if the first result has all texts."""
+    """Return for each text the index of its tool result, or -1 without one; empty if the first result has all texts."""
     owners = list[int]()
     results = count()
     for block in blocks:
@@ -372,7 +372,7 @@ def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, An
     """Return the canonical form of a message: a text equals one text block. Null and empty members equal missing ones.
 
     The form has no thinking and no cache breakpoints, because clients drop or move them between turns. Unknown keys
-    count. `ignore` removes volatile text, such as a date that a client injects.
+    stay. `ignore` removes volatile text, such as a date that a client injects.
     """
     content = [
         _canonical_block(block, ignore)

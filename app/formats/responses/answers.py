@@ -5,7 +5,7 @@ keep their bytes. A provider opens its stream before it checks the prompt. So St
 item of the answer as a refusal.
 
 Sequence numbers must ascend, and a stream has one response id. If Steno ends a provider's stream with an error, the
-error continues its numbers and its id.
+error gets the next number and the id of this stream.
 """
 
 from __future__ import annotations

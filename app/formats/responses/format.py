@@ -1,7 +1,7 @@
 """Requests and token costs of Responses, and the `WireFormat`.
 
-The history is `input`, a text or items. Steno forwards a request unchanged if the provider stores or is to compact its
-history.
+The history is `input`, a text or items. Steno forwards a request unchanged if the provider stores the history, or if
+the client asks the provider to compact it.
 
 OpenAI's models see tools, calls and schemas in another form than in Chat Completions, so the costs differ. Grok's costs
 differ, too. Costs are from prompts whose size the providers reported (docs/estimates.md).

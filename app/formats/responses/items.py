@@ -1,8 +1,8 @@
-"""Items of Responses: the table; read an item, write its canonical bytes, and render a view as items.
+"""Items of Responses: the table, and functions that read an item, write its canonical bytes, and render a view.
 
 An item has a type. A message also has a role. A call and its output are separate items with the same id; there are nine
 types of each. A call of a provider's own tool is one item with its result. A reasoning item must stay unchanged and
-before the next item. The provider makes `compaction` items: the model reads no item before such an item.
+before the next item. Before a `compaction` item, which the provider makes, the model reads only leading instructions.
 
 Two raw messages are no items: the `instructions` member with its key, and an input that is a text.
 """
@@ -99,7 +99,7 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""Names of the tool and of the arguments member, by type of item. An item is a provider's own call with its result."""
+"""Names of the tool and of the arguments member, by type of a provider's own call. Such an item also has the result."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
@@ -395,7 +395,7 @@ def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     """Return equal bytes for items with the same meaning, without `SPEC.volatile_members`.
 
     A text equals one part with that text. Null and empty members equal missing ones. Arguments are compared by value.
-    The content of reasoning does not count, because clients may drop it after the turn. Unknown keys count. `ignore`
+    The bytes omit the content of reasoning, because clients may drop it after the turn. Unknown keys stay. `ignore`
     removes volatile text, such as a date that a client injects.
     """
     type_ = type_of(item)
@@ -450,7 +450,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """Remove the id of an item whose preceding reasoning is gone. The provider would look for this reasoning."""
+    """Remove the ids of items whose preceding reasoning is gone, because the provider would look for this reasoning."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
