@@ -129,9 +129,13 @@ class FaultProxy(InThread):
             self._server = await asyncio.start_server(self._accept, sock=listener, backlog=512)
 
     async def _refuse(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        server, self._server = self._server, None
+        if server is not None:
+            # Python fails to attach a connection that it has just accepted to a closed server, and leaves it open.
+            for listener in server.sockets:
+                self._loop.remove_reader(listener)
+            await asyncio.sleep(0)
+            server.close()
         for connection in set(self._connections):
             connection.end()
 
