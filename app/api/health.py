@@ -24,8 +24,8 @@ def health_router(services: Services, metrics: Metrics) -> APIRouter:
     async def ready(request: Request, response: Response) -> dict[str, Any]:
         """503 only while stopping: without its database Steno still serves, and says that it is degraded.
 
-        `db` is `degraded` while nothing can be read or written, and `not_written` while it can only be read. Where the
-        operator has a listener of his own, the others show `status` alone.
+        `db` is `degraded` while nothing can be read or written, and `not_written` while it can only be read. If the
+        operator has a listener (`server.admin`), the callers' listener shows only `status`.
         """
         if services.tasks.draining:
             response.status_code = 503

@@ -51,7 +51,7 @@ from app.store.engine import read_url
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""Maximum seconds to wait for a running summary at the end. Meanwhile the user waits for the shell prompt."""
+"""Maximum seconds to wait for an unfinished summary after the command ends. Meanwhile the user waits for the shell."""
 CANNOT_START = 125
 """Exit status if Steno cannot start. This status and the two below have the same meaning in `env` and `timeout`."""
 NOT_EXECUTABLE = 126

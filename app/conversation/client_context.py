@@ -25,7 +25,7 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 """Text that replaces a repeated block in the summariser's request."""
 
 MOST_OF_LIMIT = 0.5
-"""Share of the limit. If instructions after the leading ones take more, Steno may summarise the superseded ones."""
+"""Share of the limit. If later instructions take more, Steno may summarise those that newer ones supersede."""
 BEGINNING = 24
 """Number of leading characters that Steno compares, with `0` in place of each digit. If instructions of one role have
 the same beginning, the newest supersedes the others."""

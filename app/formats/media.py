@@ -100,7 +100,7 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Maximum characters of a document's base64 that Steno reads: 32 MB decoded, the maximum that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Maximum bytes of a document's unpacked streams. Steno assumes the average number of glyphs for each other stream."""
+"""Maximum bytes of a document's unpacked streams. Unread streams count with the average number of glyphs."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
