@@ -3,11 +3,12 @@
 Each format has a table, its `SPEC`, with the names of members, types and paths that Steno reads and writes: in
 `chat_completions.py`, `gemini.py`, `messages/messages.py` and `responses/items.py`. Where to enter a vendor's change:
 - a new finish reason: `endings`; for a full window of any format: `_WINDOW_FULL` below;
-- another end of a stream: `reasons`, because an answer ends with its finish reason (`done_ends`: or with `[DONE]`);
+- a finish reason at another place in the answer: `reasons`; a stream that may end with `[DONE]` alone: `done_ends`;
 - a renamed or new usage member: `MEMBERS` in `usage.py`, because providers mix the names of several formats;
 - a renamed output cap: `output_members`, and `own_members` and `caps` of the `summary`;
-- a new tool type: `client_tools`; in Responses also `CALLS` and `OUTPUTS`, or `SETTLED`;
-- a new part of a message: not in the table, but in `read_message`, `read_content` or `read_item` beside it.
+- a new type of tool that the client runs: `client_tools`; in Responses also its items, in `CALLS` and `OUTPUTS`;
+- a new item of a tool that the provider of Responses runs: `SETTLED`;
+- a new part of a message: code beside the table, in `read_message`, `read_content` (Gemini) or `read_item` (Responses).
 """
 
 from __future__ import annotations
@@ -61,8 +62,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     quoting: Callable[[str, str], Mapping[str, Any]]
     """Function that takes the instructions and a transcript, and returns the members of a call."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """How to forbid tool calls: a member that declares tools, then a member and a value that forbid calls. Steno keeps
-    the client's tools, because the provider has cached them, and sets the forbidding member if there are tools."""
+    """Each: if a call has the first member (cached tools), Steno sets the second to the third value to forbid calls."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
@@ -175,7 +175,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     done_ends: bool = False
     """Whether `[DONE]` ends an answer without a finish reason."""
     endings: Mapping[str, Ending]
-    """Meanings of finish reasons. `_WINDOW_FULL` matches reasons for a full window; all others are `Ending.OTHER`."""
+    """Meanings of finish reasons. `_WINDOW_FULL` has precedence. A reason in neither is `Ending.OTHER`."""
 
     summary: SummarySpec
 
