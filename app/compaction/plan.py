@@ -27,12 +27,12 @@ SMALLEST_PART = 100
 FOLD_MINIMUM = 2
 """Minimum number of chunks to fold."""
 AIMED_SHARE = 0.5
-"""Requested length of a summary, as a share of the replaced messages: well below `REPLACED_SHARE`, above which Steno
-rejects a summary."""
+"""Requested length of a summary, as a share of the replaced messages. It is well below `REPLACED_SHARE`, above which
+Steno rejects a summary."""
 MOST_PARTS = 64
 """Maximum number of summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""Minimum share of the request that a compaction frees. Otherwise the next compaction might be due one turn later."""
+"""Minimum share of the view that a compaction frees. If it freed less, the next might be due one turn later."""
 CHARACTERS_A_TOKEN = 4
 """Assumed characters per token of a summary prompt."""
 
@@ -53,7 +53,7 @@ class SummaryOptions(Struct, frozen=True):
     focus: str = ""
     """Subject that the client wants summaries to emphasise, in the client's words."""
     ratio: float = 1.0
-    """The summariser's tokens per estimated token: a factor for the output caps of its calls."""
+    """Number of tokens that the summariser counts for each estimated token."""
     strategy: Strategy = "additive"
     folds_in: bool = True
     """Whether a due fold is made in the same call as the new summary."""
@@ -156,7 +156,7 @@ def _with_neighbours(transcript: Transcript, parts: Sequence[Span], options: Sum
 
 
 def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
-    """Return the tokens of the span without the messages that a compaction up to `end` carries."""
+    """Return the tokens of the span, except messages that stay verbatim in a compaction up to `end`."""
     return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop, end)
 
 
@@ -191,8 +191,8 @@ def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
 
 
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
-    """Return the positions of the messages that these chunks carry, but that a fold of the chunks would not carry: user
-    messages of turns that a chunk's end splits. Without folds, these messages would accumulate in the payload."""
+    """Return the positions of user messages that stay verbatim after these chunks, but that a fold would summarise. A
+    chunk's end splits their turns. Without folds, such messages would accumulate in the payload."""
     if not chunks:
         return []
     held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
@@ -200,15 +200,15 @@ def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[
 
 
 def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
-    """Return the tokens of `released_by`. More than half of `budget.fold` makes a fold due."""
+    """Return the tokens of `released_by`. A fold is due if they exceed half of `budget.fold`."""
     return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
-    """Return the start of the verbatim tail: the first position at which the tail is within its budget, the view within
-    the target, and the trigger does not fire; else the last unit's start. None if `base` covers every message before.
+    """Return the start of the verbatim tail; None if `base` covers all messages before the last unit.
 
-    The tail starts between two turns or two units. If it starts inside a turn, the turn's user message stays, too.
+    Choose the first of `_tails` for which the tail is within its budget, the view is within the target, and the trigger
+    does not fire. If there is none, choose the start of the last unit.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]
@@ -231,12 +231,12 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
 
 
 def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
-    """Return possible starts of the tail in ascending order. The first is at `always` (the start of the last
-    `tail_turns` turns and the current turn), or earlier if the tail then has at most `fill` tokens.
+    """Return possible starts of the tail, ascending. `always`: start of the turn `tail_turns` before the current turn.
 
-    If the next earlier turn is too long and most of `fill` would stay unused, the tail may start between units of that
-    turn, because an agent continues from its latest steps. A tail that starts inside the last turn has at most `fill`
-    tokens or is the last unit, because the provider would read every further token uncached.
+    1. Starts of turns: from `always` on, and earlier ones if the tail then has at most `fill` tokens.
+    2. Starts of units in the next earlier turn, if the tail would otherwise use less than half of `fill`.
+    3. Starts of units inside the last turn, if `fill` is 0, or if the tail then has at most `fill` tokens or is the
+       last unit. The provider would read every further token uncached.
     """
     turns = transcript.turn_starts
     fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
@@ -262,8 +262,8 @@ def words_room(
 def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
-    """Return the estimated tokens of the view after a compaction up to `cut`, without the user's words; and the tokens
-    of these words. A new summary counts with its requested size. If a fold is due, assume that it is done."""
+    """Estimate the view after a compaction up to `cut`. Return the tokens of the view without the user's words, and the
+    tokens of these words. A new summary counts with its requested size. A due fold counts as done."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)
     held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
@@ -286,8 +286,8 @@ def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budg
 
 
 def _new_words(conversation: Conversation, start: int, stop: int, parts: int, budget: Budget) -> int:
-    """Estimate the tokens of the user's words that the new summaries of the messages from `start` up to `stop` keep
-    verbatim. `parts`: number of these summaries."""
+    """Estimate the tokens of the user's words that are quoted with the summaries of the messages from `start` up to
+    `stop`. `parts`: number of these summaries."""
     transcript, most = conversation.transcript, min(parts * budget.chunk_words, budget.words)
     users, tokens = transcript.messages.user_places, 0
     for index in users[bisect_left(users, start) : bisect_left(users, stop)]:
@@ -309,9 +309,9 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 
 
 class Plan(Struct, frozen=True):
-    """Due compaction: adds one chunk to `base` for each of `spans`, and folds chunks if together they are too large.
+    """Due compaction. It adds a chunk to `base` for each of `spans`. It folds chunks if together they are too large.
 
-    A view uses either all of the new chunks that apply, or none of them. Without spans, the compaction only folds.
+    Of the new chunks that apply to a history, a view uses all or none. Without spans, the compaction only folds.
     """
 
     base: Path
@@ -378,8 +378,8 @@ def _plan_fold(conversation: Conversation, base: Path, budget: Budget, series: s
 def _frees_enough(
     conversation: Conversation, base: Path, expected: int, cut: int, budget: Budget, *, is_last: bool
 ) -> bool:
-    """Return whether a compaction frees enough: a tenth of the view, and so much that the trigger does not fire. If the
-    view exceeds the limit or other compactions follow, freeing anything is enough."""
+    """Return whether a compaction frees at least a tenth of the view, and enough that the trigger does not fire. If the
+    view exceeds the limit, or if not `is_last` (further compactions follow), any gain is enough."""
     view = unmasked_tokens(conversation, base)
     if view > budget.limit or not is_last:
         return expected < view
@@ -401,8 +401,8 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: Su
 def _spans(
     conversation: Conversation, base: Path, span: Span, options: SummaryOptions, known: Iterable[SummaryChunk] = ()
 ) -> tuple[tuple[Span, ...], tuple[SummaryChunk, ...]]:
-    """Return the parts of the span, and the known chunks for some of these parts. A span that the summariser reads as
-    the conversation itself (`is_shown`) is one part."""
+    """Return the parts of the span, and the known chunks for some of these parts. If the summariser reads the
+    conversation itself (`is_shown`), the span is one part."""
     if is_shown(conversation, base, span, options):
         return (span,), ()
     made = _behind(conversation, span, () if options.cumulative else known)
@@ -411,8 +411,8 @@ def _spans(
 
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
-    """Return the known level 0 chunks inside the span, by range. Of overlapping chunks, take the first and longest.
-    Exclude chunks at the span's start, and a `continued` chunk at its end, because a view needs a chunk after it."""
+    """Return the known chunks of level 0 inside the span, by range. Of overlapping chunks, take the first and longest.
+    Exclude chunks that begin with the span. Exclude a `continued` chunk that ends with it: a chunk must follow it."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):

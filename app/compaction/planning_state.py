@@ -11,7 +11,7 @@ A `PlanningState` is immutable. A new chunk or mask makes a new state.
 Some clients change the first message in every turn, for example by writing the time into it. Old summaries then do not
 apply to the new form of the history, so after two useless summaries Steno makes no third (`changes_every_turn`).
 Separate conversations from one template look similar: they have the same messages after different beginnings. But they
-exist side by side, while a changing history has one form at a time, each a few messages longer than the previous form.
+exist side by side. A changing history has one form at a time, and each form is a few messages longer than the last.
 In doubt, Steno makes the summary: at worst it pays for one useless summary. The opposite error would leave a
 conversation without summaries.
 """
@@ -71,8 +71,8 @@ class Policy(Struct, frozen=True):
         return self.strategy in SUMMARISING
 
     def leaves_alone(self, conversation: Conversation, budget: Budget, *, counts: bool = True) -> bool:
-        """Return whether no stage would change the conversation. If the answer depends on the exact number of tokens,
-        count them; without `counts`, return False instead."""
+        """Return whether no stage would change the conversation. If this depends on the exact number of tokens, count
+        the tokens. Without `counts`, return False instead of counting."""
         bound, quiet = conversation.bound, self.quiet_tokens(budget)
         if not (conversation.is_within(quiet) if counts else bound is not None and bound <= quiet):
             return False
@@ -109,7 +109,7 @@ class Path(Struct, frozen=True):
 
 
 def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
-    """Build the view over a path. With `masks`, mask the tool results that the assistant used before `boundary`."""
+    """Build the view with a path's summaries. With `masks`, mask the tool results used before `boundary`."""
     transcript = conversation.transcript
     parts: list[Part] = [*_context_note(conversation, path)]
     for chunk in path.chunks:
@@ -140,7 +140,7 @@ def least_view(
     """Return the view whose summaries cover the fewest messages without firing the trigger, or None.
 
     Of views with equal coverage, the one without masks is best, then the one with the earliest boundary.
-    `masked_at_most`: maximum tokens of a view without all known masks, even if it would not fire the trigger.
+    `masked_at_most`: a view with more tokens must have all known masks, even if it would not fire the trigger.
     """
     fitting: list[tuple[int, int, tuple[int, int, tuple[str, ...]], Path]] = []
     for path in found:
@@ -166,8 +166,8 @@ def widest_path(found: Iterable[Path]) -> Path:
 
 
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
-    """Return the paths that a view may use, including the empty path. For each coverage and number of chunks, return
-    the best path."""
+    """Return the paths that a view may use, including the empty path. Of paths with the same coverage and number of
+    chunks, return only the best."""
     reached: dict[int, dict[_Reached, Path]] = {0: {_Reached(0): Path()}}
     found = usable(conversation, chunks)
     beginnings = {(start, chunk.level > 0) for start, _, chunk in found}
@@ -199,8 +199,8 @@ class _Reached(Struct, frozen=True):
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """True if the path must continue with a fold, False if it must continue with another chunk, because the same
-    compaction made both chunks. None without such a demand."""
+    """True if a fold must follow, False if an unfolded chunk must follow: one compaction made both the path's last
+    chunk and this next chunk. None if the path may end here."""
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
@@ -263,7 +263,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     chunks: Collection[SummaryChunk] = ()
     masking: Masking | None = None
     words: OmittedWords | None = None
-    """Source of the user's words that are quoted after a stub; None if the policy quotes none."""
+    """Source of the user's words that are quoted after the note on omitted messages; None if the policy quotes none."""
 
     def with_pins(self, pins: tuple[int, ...]) -> PlanningState:
         """Return the state with these pinned messages in place of its own pins. Steno does not mask pinned messages."""
@@ -327,7 +327,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
         return self._without_large_media(build_view(self.conversation, path, masks, boundary))
 
     def _without_large_media(self, view: View) -> View:
-        """Return the view with its oldest media masked if the history has too many bytes."""
+        """Mask the view's oldest media if the history has too many bytes. Otherwise return the view unchanged."""
         masking, settings, most = self.masking, self.policy.mask, self.budget.body_bytes
         if masking is None or settings is None or not exceeds(self.conversation, settings, most):
             return view
@@ -353,7 +353,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fits_shortened(self) -> bool:
-        """Return whether the last unit is too large for a summary to help, but shortening messages helps."""
+        """Return whether shortening messages helps, but no summary does, because the last unit is too large."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
         return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
@@ -399,15 +399,15 @@ TELLING_TOKENS = 20
 SHORT_LIVED_TURNS = 3
 """Maximum turns between the summaries of two forms of a history. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Maximum number of forms of a history that Steno compares in pairs: the latest forms. Each recent first chunk is taken
-for a form. There may be thousands, because conversations from one template share a message at the same position."""
+"""Maximum number of forms that Steno compares in pairs: it takes the latest. Each recent first chunk counts as a form.
+There may be thousands, because conversations from one template share a message at the same position."""
 
 
 class Succession(Struct, frozen=True):
     """Two earlier, shorter forms of a history, summarised one after the other: a sign that the history changes."""
 
     known_beyond: int
-    """Index of the second form's last summarised message. The current history has it, too, but differs before it."""
+    """Index of the second form's last summarised message. The current history also has it, but differs before it."""
     length: int
     """Number of messages of the second form."""
     lasted: int
@@ -415,7 +415,7 @@ class Succession(Struct, frozen=True):
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Return whether the sign is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first. `length`, `seen`: number of messages now, and in earlier requests."""
+        lasted longer than the first. `length`: messages now. `seen`: numbers of messages of earlier requests."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 

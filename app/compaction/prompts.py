@@ -70,7 +70,7 @@ class SummaryRequest(Struct, frozen=True):
     stands_for: int = 0
     """Tokens that the chunk will replace."""
     room: int = 0
-    """`max_tokens` in tokens of the estimate."""
+    """`max_tokens`, converted to estimated tokens."""
 
 
 def summary_request(
@@ -130,8 +130,8 @@ def quote_messages(
 
 
 def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message], fence: str) -> str:
-    """Return the transcript for a fold: the summaries in order, each followed by the `released` messages of its range,
-    which the fold does not carry."""
+    """Return the transcript for a fold: the summaries in order. After each summary come the `released` messages of its
+    range, which the fold summarises, too."""
     sections = []
     for chunk in chunks:
         heading = f"notes on messages {chunk.first_index + 1} to {chunk.last_index + 1}"

@@ -72,21 +72,21 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Number of the latest omitted or shortened messages whose records are listed."""
 RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
-"""Maximum tokens of the records, as a share of the quotations' room. That room shrinks by `GIVEN_UP` of the tokens."""
+"""`RECORDS_SHARE`: maximum tokens of the records, as a share of the quotations' room. `GIVEN_UP`: share of the records'
+tokens that this room loses."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
 """Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
 """Number of the first turns whose user messages determine the language, and maximum characters read of each text."""
 KEPT_TURN = 0.5
-"""Quotations for an earlier turn stay only if the turn is larger than this share of the quotations' tokens, and larger
-than this share of the room for the quotations of one message."""
+"""An earlier turn keeps its quotations if it exceeds this share of their tokens and of the room for one message."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
 """Maximum size of a new view with notes and quotations, as a share of the target. If the view exceeds the target even
-without these, the maximum is the limit."""
+without notes and quotations, the maximum is the limit."""
 LEAST_TOKENS = 20
-"""Tokens below which the remaining room is not used."""
+"""Minimum tokens of the remaining room for one more passage."""
 
 ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
 """Minimum share of a message's words, weighted by rarity, that a passage and its neighbours must contain.
@@ -96,7 +96,7 @@ RECENT_MESSAGES = 6
 LITTLE, LEAST_ASKED = 2.0, 0.1
 """Thresholds for the total rarity of a question's words. A word in no older message has rarity 1. Below `LITTLE`
 ("yes, that one"), Steno also uses the words of the preceding assistant message if it ends with a question. Below
-`LEAST_ASKED` ("And?") and without such a question, Steno quotes nothing."""
+`LEAST_ASKED` ("And?"), Steno quotes nothing if the assistant's message does not end with a question."""
 BEFORE_WEIGHT, ASKED_LAST = 0.5, 100
 """Weight of the words of a preceding assistant message, and characters at its end in which a question is expected."""
 UNKNOWN_WEIGHT = 0.25
@@ -321,9 +321,9 @@ class _Quoter:
     wide: int
     """Maximum room for the quotations of a question, if the view has so much room."""
     free: int
-    """Room for the quotations of a message before `origin`: see `_origin`."""
+    """Room for the quotations of a message before `origin` (see `_origin`)."""
     later: int
-    """Room for the messages from `origin` through the question and for its quotations, which get at least `usual`."""
+    """Room for the messages from `origin` through a question, plus the question's quotations (at least `usual`)."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 

@@ -4,10 +4,9 @@
    answer of the assistant, which mentions many subjects, a passage is one or two sentences.
 2. Words are stemmed if the language is known. In scripts without spaces, each pair of characters is a word. A name (id,
    path, amount) is indexed as a whole and by its parts.
-3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. First, words
-   in the passages before and after a passage count half, and words two passages away a quarter, because a neighbour
-   often names the subject. Second, the weight of a word is the square of its rarity, so that two common words do not
-   outweigh a name.
+3. Scores are BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) with two changes. Words of the
+   passages next to a passage count half, and words two passages away a quarter: a neighbour often names the subject. A
+   word's weight is the square of its rarity, so that two common words do not outweigh a name.
 4. A passage that ends with a question gives part of its score to the next passage, which may contain the answer.
 5. Passages of long answers have a lower weight.
 
@@ -248,7 +247,8 @@ class Index:
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
     def scores(self, asked: Weights, among: int) -> Scores:
-        """Score those of the first `among` passages that are within two positions of one of the rarest words."""
+        """Score passages that have one of the rarest words, or are at most two positions from such a passage. Only the
+        first `among` passages count."""
         postings = {word: self._postings_among(word, among) for word in asked}
         words = [word for word in asked if 0 < len(postings[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
         words.sort(key=lambda word: len(postings[word][0]))
@@ -294,7 +294,7 @@ class Index:
 
 
 def _with_neighbours(postings: Postings, near: set[int]) -> Mapping[int, float]:
-    """Return the count of a word for each passage in `near`, including the weighted counts of its neighbours."""
+    """Return the count of a word in each passage of `near`, plus the weighted counts in the neighbouring passages."""
     often: dict[int, float] = {}
     for number, times in zip(*postings, strict=True):
         if number in near:

@@ -46,7 +46,7 @@ class Measure(Struct, frozen=True, dict=True):
     tools: bool
     window: Window
     asked: int | None
-    """Window in tokens that the request's headers ask for; None if they ask for none."""
+    """Window in tokens for which a request header asks; None without such a header."""
     rules: AppliedPolicy
     budget: Budget
     picture_scale: float
@@ -121,7 +121,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return sum(len(message.raw) for message in self.conversation.history)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
-        """Run `step`. If the history is long, run it in a worker thread by `thread`."""
+        """Run `step`. If the history is long, `thread` runs it in a worker thread."""
         return await thread(self.tenant, step) if self.is_long else step()
 
     @property
@@ -178,7 +178,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return decision if cap is None else capped(decision, cap)
 
     def _turns_thinking_off(self, decision: Decision) -> bool:
-        """Return whether the current turn lacks thinking that the provider demands while thinking is on."""
+        """Return whether thinking must be off, because the payload lacks thinking of the current turn."""
         conversation, view = self.conversation, decision.view
         goes_without = self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
         return goes_without and self.wire.thinking == "enabled"

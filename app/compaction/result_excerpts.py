@@ -82,8 +82,8 @@ def _filled(pieces: Sequence[Piece], room: int) -> str:
 
 
 def _ranks(pieces: Sequence[Piece], lines: Sequence[str]) -> list[float]:
-    """Return the ranks. The more new identifiers a `FILL` piece adds for its length, the better its rank. Identifiers
-    that are frequent in the text count more."""
+    """Return the ranks of the pieces. A `FILL` piece ranks better if it adds more new identifiers for its length.
+    Identifiers that are frequent in the text count more."""
     names = list(map(_identifiers, lines))
     often = Counter(name for found in names for name in found)
     seen = {name for piece, found in zip(pieces, names, strict=True) if piece.rank < FILL for name in found}
@@ -104,10 +104,10 @@ DEEPEST_VALUE = 12
 LONGEST_VALUE, LONGEST_NAME = 100, 40
 """Maximum characters of a shown value, and of a value that does not count as prose."""
 IDENTIFIES, TELLS, IS_SHORT, IS_PROSE = 0.0, 0.2, 1.0, 2.0
-"""Ranks of a value, the lowest shown first: a telling key such as `id` or `status`; a string with a digit; any other
-short value; a value longer than `LONGEST_NAME`, whatever its key."""
+"""Ranks of a value, the lowest shown first: a value with a telling key such as `id` or `status`; a string with a digit;
+any other short value; a value longer than `LONGEST_NAME`, whatever its key."""
 EACH, MOST_EACH = 0.02, 1.0
-"""Number added to a value's rank for each earlier array element, and the maximum of the sum of these numbers."""
+"""Number added to a value's rank for each earlier element of the enclosing arrays, and maximum of the sum."""
 
 _Path = tuple[str | int, ...]
 _Leaf = tuple[float, _Path, str]
@@ -454,7 +454,7 @@ LONGEST_CALL = 4_000
 ENOUGH = 0.75
 """Minimum number of identifiers in an excerpt by shape, as a share of the identifiers in head and tail."""
 LEAST_LINES = 3
-"""Minimum lines of a text with a shape. Of a shorter text, head and tail are more informative."""
+"""Minimum lines of a text with a shape. For a shorter text, head and tail are more informative than an excerpt."""
 MOST_OPENING = 12
 REMEMBERED = 8_192
 """Number of excerpts in the cache, about 600 bytes each. Every request contains all earlier results again."""
@@ -471,7 +471,7 @@ def shorten(text: str, longest: int) -> str:
 
 def shaped(text: str, call: str, longest: int) -> str:
     """Return a notice of the text's size and the excerpt by the text's shape, together not longer than the output of
-    `shorten`. If the excerpt has too few identifiers, return that output. Return a short text unchanged."""
+    `shorten`. If the excerpt has too few identifiers, return `shorten`'s output. Return a short text unchanged."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]

@@ -94,7 +94,7 @@ class Prefix(Struct, frozen=True):
     declared: Mapping[str, bytes]
     """Request members, such as tools, that must be the same for a cache hit."""
     tokens: int = 0
-    """Estimated tokens, as the provider counts them."""
+    """Tokens of the conversation, converted from the estimate to the provider's count."""
     routing: Mapping[str, bytes] = field(default_factory=dict)
     """Request members that lead the provider to the machine with the cache."""
 
@@ -124,7 +124,7 @@ class _Call:
     tenant: str
     key: _Asked
     lessons: int
-    """Remaining retries after refusals of request members: at first one for each member, and one for the output cap."""
+    """Remaining retries after refusals of request members: at first one for each optional member and for the cap."""
     retries: int = 1
 
     def body(self, options: Mapping[str, Any]) -> bytes:
@@ -146,7 +146,7 @@ class Summariser:
         clock: Callable[[], float] = monotonic,
         tracer: Tracer | None = None,
     ) -> None:
-        """Add `parameters`, such as a temperature, to each call."""
+        """`parameters`: request members for each call, such as a temperature."""
         self._tracer = tracer
         self.timeout_seconds = timeout_seconds
         """Timeout of one call; `ask` may make several."""
@@ -209,7 +209,7 @@ class Summariser:
         return failure or Failure((PAUSED,))
 
     def _manners(self, call: _Call) -> Manners:
-        """Return the request members that the model accepts, as learned from refusals to this tenant or two others."""
+        """Return the output cap's name and the members to omit. Source: refusals to this tenant, or to two others."""
         dialect = call.route.dialect
         names = (*dialect.spec.summary.optional, *self._parameters)
         without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
@@ -359,8 +359,8 @@ def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
 
 
 def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
-    """Return whether a smaller request may succeed. A refusal without a reason counts only if `pressed`: the request
-    was nearly as large as the window."""
+    """Return whether a smaller request may succeed. `pressed`: the request was nearly as large as the window. Only then
+    is a refusal without a reason an overflow."""
     found = read_overflow(status, body, first_frame=status == 200)
     return found is not None and (pressed or not found.needs_pressure)
 

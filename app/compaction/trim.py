@@ -2,7 +2,7 @@
 
 - `fit`: if the payload is too large, cut large tool results, call arguments and pasted documents to head and tail.
 - `truncations`: cut all tool results and call arguments, as a last resort.
-- `fade`: shorten tool results the more, the older they are and the fuller the window is.
+- `fade`: shorten tool results, and shorten them more if they are older or if the window is fuller.
 - `prune_session`: trim or clear old tool results, as OpenClaw does.
 - `prune`: omit whole units, the oldest first. A note (stub) may replace them.
 
@@ -54,12 +54,12 @@ CHARACTERS_PER_TOKEN = 4
 """Assumed characters per token. Steno uses this number to turn a share of the room into a maximum length, and in
 `_fill` (OpenClaw's formula). All other sizes use the estimate."""
 RESULT_SHARE = 0.30
-"""Maximum share of the room for the newest tool result or pasted document; the oldest gets a fifth of that."""
+"""Maximum share of the room for the newest tool result or pasted document. The oldest gets a fifth of this share."""
 LONGEST_RESULT = 400_000
 ARGUMENTS_SHARE = 0.15
 LONGEST_ARGUMENTS = 200_000
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
-"""Pairs for `fade`: minimum share of the limit that the messages take, and factor for the room."""
+"""Pairs for `fade`: if the messages take at least this share of the limit, this factor reduces the room."""
 LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100
@@ -277,9 +277,9 @@ def _trimmed(message: Message) -> Message:
 
 
 def _too_many(sizes: Mapping[int, int], total: int, window: int) -> set[int]:
-    """Return the positions of the results to clear: the oldest, until `total` characters fill less than `CLEAR_RATIO`
-    of the window. Empty if all results together have fewer than `LEAST_CLEARED` characters. A result that is not
-    longer than the placeholder (`CLEARED`) stays."""
+    """Return the positions of the results to clear: the oldest, until the prompt fills less than `CLEAR_RATIO` of the
+    window. Skip results that are not longer than the placeholder (`CLEARED`). Return none if all results together have
+    fewer than `LEAST_CLEARED` characters. `total`: characters of the prompt before."""
     found: set[int] = set()
     for index, size in sizes.items() if sum(sizes.values()) >= LEAST_CLEARED else ():
         gain = size - len(CLEARED)

@@ -41,11 +41,11 @@ HEADING = (
 CUT = "[...]"
 
 _LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
-"""Maximum characters of a list that is quoted whole with its heading, and of a sentence whose rank is not reduced."""
+"""Maximum characters of a list quoted whole with its heading. Characters above which a sentence has a lower rank."""
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
-"""Line of text. A long line without an end sign includes the next line if that begins with a small letter."""
+"""Line of text. A long line without an end sign includes the next line if this begins with a small letter."""
 _END = re.compile(
     r"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
@@ -241,8 +241,8 @@ class OmittedWords:
 
 
 def with_words(view: View, words: OmittedWords, limit: int, cost: Cost) -> View:
-    """Return the view with the user's words of omitted messages after the stub, as far as the limit allows; the same
-    view without such words. The last stage, so that the words never make a payload too large."""
+    """Return the view with the user's words of omitted messages after the stub, as far as they fit. Without such
+    words, return the same view. This stage is the last, so that the words never make a payload too large."""
     stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
     pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
     out = frozenset(index for part in pruned for index in range(part.start, part.stop))

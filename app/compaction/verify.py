@@ -125,7 +125,7 @@ def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
 
 
 def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether a result precedes its call, or is separated from it in the view but not in the history."""
+    """Return whether a result precedes its call, or whether only the view separates it from its call."""
     placed = {index: place for place, index in enumerate(order) if index is not None}
     for result, place in placed.items():
         for call in (result - caller.distance for caller in messages[result].callers if caller):
@@ -139,7 +139,7 @@ def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether the view sends a `bound` message without the history's next message directly after it."""
+    """Return whether the view sends a `bound` message, but not the history's next message directly after it."""
     return any(
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
@@ -164,7 +164,7 @@ GAP = "[Messages of this conversation are left out here.]"
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
     """Return the view without calls whose results are omitted, and without results whose calls are omitted. `orphans`:
-    also remove calls and results that have no counterpart in the history, except at its end (`_begin_of_end`)."""
+    also remove calls and results that are alone in the history, except at the history's end (`_begin_of_end`)."""
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
     held = {index: part for index, part in standing(view) if index is not None}
@@ -213,7 +213,7 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
 
 
 def _begin_of_end(messages: Sequence[Message]) -> int:
-    """Return the index at which the history's end begins: the last results and the messages of their calls."""
+    """Return the index of the first message of the history's end: the last assistant messages, and their results."""
     start = len(messages)
     while start and messages[start - 1].answers:
         start -= 1
@@ -237,8 +237,8 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
-    """Return whether a message with results must be omitted, because none of the results' calls is in `kept`. If the
-    history has no calls for the results, return True before `end`, except for a user message."""
+    """Return whether a message with results must be omitted, because none of the results' calls is in `kept`. A message
+    whose results have no calls in the history stays if it is a user message, or at `end` or later."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)
@@ -246,8 +246,8 @@ def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], 
 
 
 def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequence[int], cost: Cost) -> Altered:
-    """Return the assistant message with only the calls at `left`. Without calls, also remove signed thoughts, because a
-    message must not end with them."""
+    """Return the assistant message with only the calls at `left`. If no call is left, also remove signed thoughts,
+    because a message must not end with thoughts."""
     message, calls = message_of(conversation, index, part), conversation.transcript.messages[index].calls
     arguments = dict(part.calls) if isinstance(part, Altered) and part.calls is not None else {}
     kept = tuple(replace(calls[place], arguments=arguments.get(place, calls[place].arguments)) for place in left)
@@ -264,8 +264,8 @@ def coverage_of(
     """Return the parts of the view in order, as JSON members; without a view, those of the whole history. Indexes count
     from 0 after the leading instructions, both ends inclusive. `cost` counts a message; needed if thinking is omitted.
 
-    Tokens are the provider's and add up to the total. The entry of the instructions includes tools, response format and
-    the provider's additions; `tools_tokens` is the part without the instructions themselves.
+    Tokens are in the provider's count and add up to the total. The entry of the instructions includes tools, response
+    format and the provider's additions; `tools_tokens` is the part without the instructions themselves.
     """
     view, messages = view or whole(conversation), conversation.transcript.messages
     spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}

@@ -231,7 +231,7 @@ class Conversation:
 
 
 class Kept(Struct, frozen=True):
-    """Messages that stay: pinned messages, last user message, last turn's first message, instructions yet to expire."""
+    """Messages that stay: pinned messages, last user message, last turn's first message, unexpired instructions."""
 
     pins: tuple[int, ...]
     units: tuple[tuple[int, int], ...]
@@ -408,7 +408,7 @@ def carried_context(conversation: Conversation, parts: Iterable[Part]) -> Carrie
 
 
 def most_carried_tokens(conversation: Conversation, parts: Iterable[Part], out: AbstractSet[int]) -> int:
-    """Return the maximum tokens of the note of client context while the messages at `out` are omitted one by one."""
+    """Return the maximum tokens of the note of client context, if messages at `out` are omitted one after the other."""
     reach, stands = _reach(conversation, parts)
     return conversation.client_context.most_tokens(reach, max(out, default=-1) + 1, stands - out)
 
@@ -462,7 +462,7 @@ def turn_digests(conversation: Conversation) -> list[bytes]:
 
 
 def changes_with_each_request(conversation: Conversation, view: View | None) -> bool:
-    """Return whether the turn's next request may send other texts than this view."""
+    """Return whether the turn's next request may have a view that does not begin with this view."""
     turns = conversation.transcript.turn_starts
     for part in view.parts if view is not None else ():
         if isinstance(part, Altered) and part.by not in ("masked", "repaired"):  # Its text depends on later messages.

@@ -26,7 +26,7 @@ SIZES = (1_000, 10_000, 100_000)
 KEPT = 8
 """Maximum number of samples of large prompts, and of small ones, so that small prompts never displace large ones."""
 NOISE = 0.001
-"""Divisor of a line's total relative error in the line's cost: `log1p(error / NOISE)`."""
+"""A line's cost grows with `log1p(error / NOISE)`. `error`: sum of the line's relative errors (see `_best`)."""
 OFFSET_SCALE = 2_000
 """A line's cost grows by 1 for each `OFFSET_SCALE` tokens between its offset and the prior's offset (see `_best`)."""
 EXP_ENDS = 700.0
@@ -47,8 +47,8 @@ EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
 """A line is exact if it predicts this many latest samples to within `EXACT` (a share) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Steno learns the cost of pictures from a request only if the `tolerance_of` the text's count is at most this share of
-the pictures' estimated tokens."""
+"""Maximum uncertainty of the text's count (`tolerance_of`), as a share of the pictures' estimated tokens. If it is
+larger, Steno does not learn the cost of pictures from this request."""
 SCALE_STEP = 0.05
 """Step between picture scales, as a natural logarithm. It is coarse, because Steno caches counts for each scale."""
 
@@ -57,7 +57,7 @@ class LineBounds(Struct, frozen=True):
     ratios: tuple[float, float]
     offsets: tuple[float, float]
     measured: tuple[float, float]
-    """Range of usual ratios. `Calibration.note` reports a ratio outside of it."""
+    """Range of usual ratios. `Calibration.note` reports a ratio outside this range."""
     large: int
     """Smallest estimate of a sample with full weight."""
     least: float
@@ -196,10 +196,8 @@ def picture_scale(ratio: float) -> float:
 
 
 def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
-    """Return the line with the lowest cost: the logarithm of its total error plus its distance from the prior.
-
-    Due to the logarithm, samples that agree with each other outweigh the prior, and contradictory samples do not.
-    """
+    """Return the line with the lowest cost: the samples' total weight times `log1p(error / NOISE)`, plus the distance
+    from the prior. Due to the logarithm, samples that agree outweigh the prior, and contradictory samples do not."""
     weighed = [(s.estimate, s.reported, min(1.0, s.estimate / prior.bounds.large)) for s in samples]
     weight = sum(own for _, _, own in weighed)
     best, least = (prior.offset, prior.ratio), inf
@@ -235,9 +233,10 @@ def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, fl
 def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
     """Yield offset and ratio of every line that may be the best line, the prior first.
 
-    A line goes through two samples, or through one sample with the prior's or a bounding offset or ratio, or has both
-    such an offset and such a ratio. At and above the prior's ratio, one of these lines is the best, because the cost is
-    concave between them. Below the prior's ratio, other lines may cost a little less, but Steno ignores them.
+    Some offsets and ratios are given: the prior's, the lowest and the highest. Each line goes through two samples, or
+    goes through one sample and has a given offset or ratio, or has a given offset and a given ratio. At and above the
+    prior's ratio, one of these lines is the best, because the cost is concave between them. Below the prior's ratio,
+    other lines may cost a little less, but Steno ignores them.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)

@@ -151,7 +151,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def bound(self) -> int | None:
-        """Upper bound of the estimate, which counts new messages by their bytes.
+        """Upper bound of the estimate. Each byte of a new message's text counts as one token.
 
         None if tools or a schema are uncounted, because a few bytes of references may expand to a long text.
         """

