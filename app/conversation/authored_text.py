@@ -3,9 +3,9 @@
     "<task>Fix it.</task>", "[read_file for 'a'] Result:", "Always push."   ->   "Fix it."
 
 1. The author of a tool result or document can write anything into it, such as the end of a fence or tag, or the tags
-   that clients put around their user's words. But the author cannot change the text before it. So Steno excludes
-   everything after an announcement ("Observation:", a mail header), the text from the first to the last fence of a
-   part, and the text from the first to the last tag of each name, except tags around the user's words.
+   that clients put around their user's words. But the author cannot change the text before the result or document. So
+   Steno excludes everything after an announcement ("Observation:", a mail header), the text from the first to the last
+   fence of a part, and the text from the first to the last tag of each name, except tags around the user's words.
 2. Exception: Cline and Roo sometimes write words of the user in place of a result. Steno includes these words.
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence.
    If a list follows, Steno takes the list for the user's words.
@@ -34,7 +34,7 @@ from app.conversation.tool_results import WORDINGS, ResultConfidence
 LONGEST_MESSAGE = 16_384
 """Maximum characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
 LONGEST_OMISSION = 1 << 20
-"""Maximum omitted characters that Steno searches for announcements. If more are omitted, Steno omits the end, too."""
+"""Maximum number of omitted characters in which Steno looks for announcements. Above it, Steno also omits the end."""
 EDGE = 2_000
 """Number of characters at each end of a message in which Steno looks for signs of a tool result."""
 LONGEST_HEADING = 500
@@ -50,7 +50,7 @@ Span = tuple[int, int]
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
 _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
-"""Tags around user words in place of a result. `answer` (Cline) has user words only after the assistant's question."""
+"""Tags around the user's words in place of a result: `_OWN_TAGS`, and Cline's tag for the reply to a question."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
 
@@ -75,7 +75,7 @@ _OWN_PART = _pattern(
 )
 _RESULT_TAG = _pattern(rf"<(?:{'|'.join(WORDINGS['result_tags'])})(?:\s[^<>]{{0,1000}})?>")
 _ADDED = _pattern(rf"<({'|'.join(_CLIENT_TAGS)})(?:\s[^<>]{{0,1000}})?></\1>")
-"""Pattern of an element that clients add as a separate part, after `_without_content` has emptied the element."""
+"""Pattern of an element that a client adds as a separate part. `_without_content` has already emptied the element."""
 _CALLED = _pattern(r"\s*\[(?P<tool>\w{2,64})(?: for [\s\S]*)?\][ \t]*Result:\s*")
 """Pattern of a part with which Cline or Roo announces that the next part is a tool result."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
@@ -102,7 +102,7 @@ def authored_text(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield each user message from `start` up to `stop`: its index, and the pieces that the user wrote.
 
-    Earlier messages show how the client writes results, and whether a message announced the following ones as results.
+    Earlier messages show how the client writes results. A message may also announce the next user messages as results.
     """
     users = results = 0
     is_announced = False
@@ -152,7 +152,7 @@ def is_result(texts: Sequence[str]) -> bool:
 
 
 def result_confidence(texts: Sequence[str]) -> ResultConfidence:
-    """Return the confidence that a user message is a tool result. In doubt it is low, so no user words are lost."""
+    """Return the confidence that a user message is a tool result. In doubt, return a low confidence."""
     said = without_context(texts)
     if not is_result(said):
         return ResultConfidence.NONE
@@ -202,7 +202,7 @@ def _read(texts: Sequence[str]) -> _Read:
 
 
 def _without_content(text: str) -> str:
-    """Remove the content of a text that is one element, such as `<document>...</document>`, but not of a user tag."""
+    """Empty a text that is one element, such as `<document>...</document>`. Leave elements with user tags unchanged."""
     said = text.strip()
     tag = _TAG.match(said)
     if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):
@@ -211,7 +211,7 @@ def _without_content(text: str) -> str:
 
 
 def _tagged(read: _Read) -> Iterator[Span]:
-    """Yield, for each tag name, the span from its first tag to its last closing tag."""
+    """Yield, for each tag name except the user's tags, the span from its first tag to its last closing tag."""
     tags: dict[str, list[re.Match[str]]] = {}
     for tag in read.tags:
         if (name := tag[2].lower()) not in _USER_TAGS:
@@ -238,8 +238,8 @@ def _tagged(read: _Read) -> Iterator[Span]:
 
 
 def _fenced(read: _Read, own: str) -> Iterator[Span]:
-    """Yield, for each part, the span from its first fence to its last. If a part has an odd number of fences outside of
-    tagged spans, one fence is unclosed: also yield the span from the first of these fences to the message's end.
+    """Yield, for each part, the span from its first fence to its last. An odd number of fences outside of tagged spans
+    means that one fence is unclosed. Then also yield the span from the first of these fences to the message's end.
     `own`: the text with tagged spans hidden."""
     for start, stop in read.parts:
         if len(opened := [*_FENCE.finditer(own, start, stop)]) % 2:
@@ -286,10 +286,10 @@ def _first_document(read: _Read) -> int:
 
 
 def _feedback(read: _Read, result: int) -> Span | None:
-    """Return the span of the user's words in a tag that Cline or Roo sent in place of a result of "[tool] Result:".
+    """Return the span of the user's tagged words that Cline or Roo sent after "[tool] Result:", in place of a result.
 
-    Steno accepts the words only after a denial by the user, and after the tools `user_tools`: their results are the
-    user's words, or would begin with words of the client. After the tag, elements added by the client may follow.
+    Steno accepts the words in two cases: the user denied the call, or the tool is one of `user_tools`. Results of these
+    tools are the user's words, or begin with words of the client. Elements that the client added may follow.
     """
     parts = [part for part in read.parts if result < part[1]]
     while parts and _ADDED.fullmatch(read.lines, *parts[-1]):

@@ -25,10 +25,10 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 """Text that replaces a repeated block in the summariser's request."""
 
 MOST_OF_LIMIT = 0.5
-"""Share of the limit. If later instructions take more, Steno may summarise those that newer ones supersede."""
+"""Share of the limit. If the instructions after the leading ones take more, Steno may summarise superseded ones."""
 BEGINNING = 24
-"""Number of leading characters that Steno compares, with `0` in place of each digit. If instructions of one role have
-the same beginning, the newest supersedes the others."""
+"""Number of leading characters by which Steno compares instructions of one role, with `0` in place of each digit. If
+several have the same beginning, the newest supersedes the others."""
 _READ_CHARACTERS = 200
 
 
@@ -146,8 +146,8 @@ class ClientContext:
 
     @lazy
     def places(self) -> Mapping[int, frozenset[int]]:
-        """Map each message's index to the indexes of its texts with blocks that fit into a note. Steno must not shorten
-        these texts."""
+        """Map each message's index to the indexes of texts that contain a block, unless it is too large for a note.
+        Steno must not shorten these texts."""
         places: dict[int, frozenset[int]] = {}
         for block in self._blocks:
             if self._cost(own_message(block.text)) <= self._room:
@@ -163,8 +163,8 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Return the tokens of the largest note while the omitted beginning grows from `least_reach` to `reach`
-        messages. The last note need not be the largest, because a sent message may have a newer block."""
+        """Return the tokens of the largest note of all payloads that omit the first `least_reach` to `reach` messages.
+        The last note need not be the largest, because a message in `sent` may have a newer block."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 

@@ -146,14 +146,14 @@ Heads = tuple[tuple[bytes, int], ...]
 
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
     """Return the heads of a request: the positions before its last turn and after its last message. If the client
-    edits or regenerates the turn, Steno recognises the conversation by the first position."""
+    edits or regenerates the last turn, Steno recognises the conversation by the first position."""
     end, starts = len(transcript), transcript.turn_starts
     now = ((chain[end], len(starts)),) if end else ()
     return ((chain[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """Yield the digests of positions that an earlier request may have stored, the likeliest (the last) first."""
+    """Yield the digests of positions that an earlier request may have stored, from the last, the likeliest one."""
     messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
     for end in range(len(messages), 0, -1):
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].begins_turn:
@@ -169,7 +169,7 @@ def recognise(
     behind its conversation's tip, or no head is known, return a new conversation.
 
     The id of a new conversation depends on the history's digest, so that all replicas agree. If the history continues
-    an older position of a conversation, it is a fork: its id also depends on random bytes (`fresh`).
+    an older position of a conversation, the new conversation is a fork. A fork's id also depends on random bytes.
     """
     end = chain[len(transcript)]
     if not known:

@@ -64,7 +64,7 @@ class ToolCall(Struct, frozen=True):
     arguments: str
     """Arguments as the model wrote them: often, but not always, a JSON object."""
     kept: bool = False
-    """True if the provider stores the call under another id than the id that its result names."""
+    """True if the call has a second id, under which the provider stores it. Results do not name this id."""
 
 
 class Caller(NamedTuple):
@@ -222,8 +222,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """History that this history extends; None if that history already had `chained` or `counted`. Steno later fills
-    these fields in both histories, because other histories may extend the shorter one, too."""
+    """Shorter history that this history extends, if it has neither `chained` nor `counted` yet. Steno fills these
+    fields in both histories at once, because other histories may extend the shorter one, too."""
     chained: Any = None
     """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None
@@ -385,8 +385,7 @@ def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]
 
 
 def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller | None]) -> bool:
-    """Return whether all results of a message have matching calls in `messages`. If so, earlier messages need not be
-    searched."""
+    """Return whether `messages` contain the calls of all results of a message."""
     return all(
         caller and (not id_ or messages[index - caller.distance].calls[caller.call].id == id_)
         for id_, caller in zip(messages[index].answers, callers, strict=True)
@@ -412,7 +411,7 @@ _AT_WORK = frozenset({Kind.ASSISTANT, Kind.RESULT})
 
 
 def _behind(last: Message, message: Message) -> Message:
-    """Classify a user message after `last`, the latest message that shows whether the assistant is at work."""
+    """Return a user message with its final `kind` and `continues`. `last` shows whether the assistant is at work."""
     if message.continues or last.kind is Kind.USER:
         return message
     if message.result_confidence is ResultConfidence.NONE:
@@ -486,7 +485,7 @@ class Transcript:
         """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
         All instructions stay. If `end` is inside a turn, the turn's first message stays. If the message at `end` is not
-        a user message, the last user message before it stays, too. If such a message has results, its unit stays.
+        a user message, the last user message before it stays, too. If one of these two has results, its unit stays.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]
@@ -538,7 +537,8 @@ class Transcript:
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
 
     def call_text(self, index: int) -> str:
-        """Return names and arguments of a result's calls; for a result written as text, the previous message's end."""
+        """Return the names and arguments of the calls that a message's results answer. For a result that the client
+        wrote as text, return the end of the previous message."""
         message = self.messages[index]
         if message.is_result_text:
             return self.messages[index - 1].text[-CALL_CHARACTERS:] if index else ""
@@ -561,8 +561,8 @@ class Transcript:
 
 
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Return the starts of the units, ascending. Each index is a start, except those of results, of messages between a
-    call and its results, and of messages after a bound message."""
+    """Return the starts of the units, ascending. Each message begins a unit, except these: a result of an earlier call,
+    a message between a call and its results, and a message after a bound message."""
     spoken = 0
     reaches: dict[int, int] = {}  # Index of a message with calls -> last index of its unit.
     for index, message in enumerate(messages):

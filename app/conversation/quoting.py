@@ -117,7 +117,7 @@ def as_block(text: str) -> str:
 
 
 def quoted(text: str, fence: str) -> str:
-    """Escape all passages that a model could read as a heading or mark, with this or any other fence."""
+    """Escape all passages that a model could read as one of Steno's headings or marks, whatever fence they contain."""
     if fence in _BETWEEN.sub("", text).translate(_PLAIN):
         text = re.sub(_spelled(fence, _BLANKS + _UNSEEN), lambda found: f"{found[0][:1]}-{found[0][1:]}", text)
     return _SHAPES.sub(lambda found: f"{found[0]}\\", text)

@@ -1,7 +1,7 @@
 """Secrets: remove keys, tokens, passwords and private keys from a text before Steno stores it.
 
 For speed, Steno tries a pattern only at the pattern's hints: short strings in `secrets.toml`. If only a name such as
-`password` suggests a secret, the value must also look random, because it may be a variable.
+`password` suggests a secret, Steno removes the value only if it looks random. Other values may be variables.
 """
 
 from __future__ import annotations

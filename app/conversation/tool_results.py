@@ -5,14 +5,14 @@ message alone. `History` also considers the previous message. The wordings are i
 
 Rules for pairing (`CallPairing`):
 
-1. A result with a call's id answers that call. Of several such calls, this is the latest batch's first unanswered one.
+1. A result answers the call with its id. Of several such calls, the first unanswered call of their latest batch counts.
 2. A result without an id, or with an unknown id, answers an unanswered call of the same tool. Some adapters send the
    tool's name as the id.
-3. If there is no such call, a result without an id answers the first unanswered call. A result with an unknown id
+3. If rule 2 finds no call, a result without an id answers the first unanswered call. A result with an unknown id
    answers the first unanswered call without an id.
 
-A batch is all calls without a result or a user message between them: the model made them at once. Rules 2 and 3 use the
-latest batch alone. If it has no unanswered call, a result without an id belongs to the call of the previous result.
+A batch is all calls without a result or a user message between them: the model made them at once. Rules 2 and 3 use
+only the latest batch. If all its calls have results, a result without an id answers the call of the previous result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.conversation.wordings import read_wordings
 
 WORDINGS = read_wordings(__package__, "authored_text.toml")
 CALL_CHARACTERS = 4_000
-"""Number of characters at the end of an assistant message that are searched for a call."""
+"""Number of characters at the end of an assistant message in which Steno searches for a call."""
 
 _CALL = re.compile("|".join(WORDINGS["calls"]), re.MULTILINE)
 
@@ -66,7 +66,7 @@ class CallPairing:
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls by id, from the latest batch with the id. Answered calls are removed, but one call of each id stays."""
+        """Calls by id, from the latest batch with the id. Steno removes answered calls, but keeps one for each id."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}
@@ -74,7 +74,7 @@ class CallPairing:
         self._is_closed = True
         """True if the next call begins a new batch."""
         self._latest: CallPosition | None = None
-        """Call of the latest result; None after a message without results."""
+        """Call of the latest result; None after a message without calls and results."""
 
     def add_calls(self, message: int, calls: Sequence[_NamedCall]) -> None:
         if self._is_closed:

@@ -144,7 +144,7 @@ class AnswerEditor:
             self.has_content = self.CONTENT.search(frames, start, stop) is not None
 
     def _take(self, said: RawObject) -> list[object]:
-        """Record usage, model, service tier and limits from a frame or unstreamed answer. Return its finish reasons."""
+        """Record usage, model, service tier, and whether a limit ended the answer. Return the finish reasons."""
         spec = self.SPEC
         held = {name: said.value(name) for name in said.members}
         usage, model, tier = usage_members(spec, held)

@@ -143,7 +143,7 @@ COMPACTION_PROMPT = b"You are a specialized system component responsible for dis
 UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented dummy signature, for a call whose arguments Steno changed."""
 VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
-"""Members whose keys the client chose. Steno does not respell these keys."""
+"""Members that contain keys of the client's choice. Steno does not respell these keys."""
 
 
 def camel(value: object) -> object:
@@ -216,7 +216,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return a part's text, if any. For a result, return its only member if this is a text, else the result's JSON."""
+    """Return a part's text, if any. The text of a result is its only member if that is a string, else its JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -389,7 +389,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body that reports a refusal, with the provider's code, or else a code of at least 400."""
+        """Return the body that reports a refusal. Its code is the provider's, or else the status (at least 400)."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}

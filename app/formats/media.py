@@ -100,7 +100,7 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Maximum characters of a document's base64 that Steno reads: 32 MB decoded, the maximum that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Maximum bytes of a document's unpacked streams. Unread streams count with the average number of glyphs."""
+"""Maximum bytes of a document's unpacked streams. For further streams, Steno assumes the average number of glyphs."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
@@ -113,9 +113,9 @@ BYTES_A_PAGE = 50_000
 """Assumed bytes of each page in a document that does not name its number of pages."""
 
 _HEAD = 2_048
-"""Characters of base64 from which a file's type is detected."""
+"""Number of leading characters of base64 from which Steno detects a file's type."""
 _DICTIONARY = 400
-"""Bytes before a stream that are searched for its dictionary."""
+"""Number of bytes before a stream in which Steno searches for its dictionary."""
 
 _PAGE = re.compile(rb"/Type\s{0,9}/Page(?![A-Za-z])")
 _COUNT = re.compile(rb"/Count\s{1,9}([0-9]{1,6})\b")

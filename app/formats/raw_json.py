@@ -300,7 +300,7 @@ def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] 
 
 
 class Where(NamedTuple):
-    """Step of a path that selects objects whose `member` has one of these values."""
+    """Step of a path that selects the objects whose `member` has one of the `values`."""
 
     member: str
     values: Container[object]

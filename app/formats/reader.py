@@ -124,7 +124,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes that this entry adds. If a longer cached history has the same messages, they are counted only there."""
+    """Bytes of this entry. Messages that a longer cached history also contains count only for the longer history."""
     place: Place
     before: Place | None = None
 
@@ -184,7 +184,7 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history in its own entry, because a longer history may be dropped before this one."""
+        """Count all bytes of a history in its own entry, because the cache may drop a longer history first."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
@@ -195,7 +195,7 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history and the shorter history that it extends, because the bytes of both are counted together."""
+        """Drop a history and the shorter history that it extends, because one entry counts the bytes of both."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -210,7 +210,7 @@ class MessageReader:
         return _EMPTY
 
     def _remember(self, message: Message) -> Message:
-        """Cache a message; return the one that another thread cached first, if any."""
+        """Cache and return a message, or return the equal message that another thread cached first."""
         with self._lock:
             if (held := self._messages.get(message.raw)) is not None:
                 return held
@@ -265,7 +265,7 @@ class Beginning(Struct, frozen=True):
     marks: int
     """Number of marks in the prefix, as `holds_more_values` counts them."""
     weight: int
-    """Bytes that this entry adds. If a longer cached prefix has the same bytes, they are counted only there."""
+    """Bytes of this entry. Bytes that a longer cached prefix also contains count only for the longer prefix."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:
@@ -326,7 +326,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix and the shorter prefix that it extends, because the bytes of both are counted together."""
+        """Drop a prefix and the shorter prefix that it extends, because one entry counts the bytes of both."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:

@@ -219,7 +219,7 @@ def demands_alternation(said: str) -> bool:
 
 
 def says_no_such_path(status: int, body: bytes) -> bool:
-    """Return whether the provider does not have the path. A `body` that is not JSON may lack its end."""
+    """Return whether the provider does not have the path. `body` may be cut off, unless it is JSON."""
     if status not in MISSING_PATH_STATUSES:
         return False
     content = decoded_body(body)
@@ -230,7 +230,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Number of words compared beside a number. If the request has them next to a digit, the number counts as quoted."""
+"""Number of words beside an error's number. Steno searches for these words in the request, next to any digit."""
 MOST_PLACES = 8
 """Maximum number of places in an error with the same number. A number in more places counts as quoted."""
 PIECE = 65_536
@@ -258,7 +258,7 @@ def echoed_in(error: str, number: int, body: bytes) -> bool:
 
 
 def echoes(error: str, number: int, request: str) -> bool:
-    """Return whether the request contains the number, or the words next to it in the error."""
+    """Return whether the request contains the number, or the words that stand next to the number in the error."""
     beside = set(islice(_beside(_comparable(error), number), 2 * MOST_PLACES + 1))
     if len(beside) > 2 * MOST_PLACES:
         return True
@@ -278,7 +278,7 @@ def _comparable(text: str) -> str:
 
 
 def _beside(error: str, number: int) -> Iterator[str]:
-    """Yield patterns for the words before or after each occurrence of the number, next to any digit."""
+    """Yield patterns for the words before and after each occurrence of the number, with any digit in its place."""
     words = _WORD.findall(_SEPARATOR.sub("", error))
     for place, word in enumerate(words):
         if not word.isdecimal() or word.lstrip("0") != str(number):

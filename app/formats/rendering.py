@@ -174,7 +174,7 @@ class Breakpoints(Struct, frozen=True):
     """Names of members with a breakpoint. Steno writes the first name that the client uses."""
     types: frozenset[str] = frozenset()
     text_type: Callable[[Json], str | None] = lambda _: None
-    """Function that returns the type of the text part that may replace a content string; None if none may."""
+    """Function that returns the type of the text part that replaces a content string; None keeps the string."""
 
     def may_be_set(self, source: RawObject) -> bool:
         """Return whether the client may have set breakpoints. The text search is fast, but only False is certain."""
@@ -240,7 +240,7 @@ def kept_breakpoint(part: Json) -> Json:
 
 
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tuple[int, bytes]]:
-    """Return the breakpoints in order, each with the index of its message; the index of a tool's breakpoint is -1."""
+    """Return the index of the message (-1 for a tool) and the JSON of each breakpoint, in order."""
     # A breakpoint outside of the messages: the provider applies it to the last possible part.
     whole = b'"%b":%b' % (member.encode(), source.raw(member) or b"null")
     holders = enumerate((source.raw("tools") or b"", *payload, whole), -1)

@@ -80,7 +80,7 @@ class WireRequest(Struct, frozen=True):
     `WireFormat.message` parses a slice, and `with_messages` writes a body from slices."""
     model: str
     declared: bytes
-    """The `declaring_members` as received. Their token count is cached under these bytes."""
+    """The `declaring_members` as received. Steno caches their token count under these bytes."""
     names: tuple[Named, ...]
     """Members that may hold the conversation id, in order of preference."""
     has_tools: bool
@@ -88,7 +88,7 @@ class WireRequest(Struct, frozen=True):
     answer: AnswerAsked
     wishes: Wishes
     hands_off: Reason | None = None
-    """Reason to forward the request unchanged. For example, the provider stores or compacts its history."""
+    """Reason to forward the request unchanged. For example, the provider stores or compacts the history."""
     thinking: str = ""
     """Thinking mode, if the provider signs thinking. In mode `enabled` the provider refuses a history whose current
     turn lacks some of its thinking."""
@@ -298,7 +298,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Return the JSON text of members whose values cannot be decoded, such as huge numbers, to count the tokens."""
+    """Return the JSON of members that Steno cannot decode, such as huge numbers. The caller counts the tokens."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

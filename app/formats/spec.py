@@ -62,7 +62,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     quoting: Callable[[str, str], Mapping[str, Any]]
     """Function that takes the instructions and a transcript, and returns the members of a call."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """Each: if a call has the first member (cached tools), Steno sets the second to the third value to forbid calls."""
+    """Rules against tool calls: if a summary request has the first member, Steno sets the second to the third value."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
@@ -72,7 +72,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     other_errors: Mapping[str, Pattern[bytes]] = {}
     """Patterns of errors that name an optional member but have another cause, by the name of the member."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors that do not name the optional member that caused them, by the name of the member."""
+    """Patterns of errors that an optional member causes but that do not name it, by the name of the member."""
     caps: tuple[str, str]
     """Names of the output cap: for most models, and for models that reason by default."""
     least_output: int = 0
@@ -111,8 +111,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Pattern of the paths at which Steno compacts, each with a model and a method. None: only at `path`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether clients store frames before the answer in their histories. A provider may refuse a tool call after such a
-    frame, so for a request with tools Steno sends such frames only if the client asks for them."""
+    """Whether clients store frames that precede the answer in their histories. A provider may refuse a tool call after
+    such a frame. So if a request has tools, Steno sends these frames only if the client asks for them."""
     other_paths: tuple[bytes, ...] = ()
     """Prefixes of other paths of the API. Steno forwards requests there unchanged to the same upstreams."""
     counting_path: bytes | None = None
@@ -149,7 +149,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     beside: Pattern[bytes] | None = None
     """Pattern of the key of a member with the instructions, if Steno reads this member as the first message."""
     length_tells_window: bool = True
-    """Whether an answer that is cut off may have filled the window; False if answers have a window of their own."""
+    """Whether a full window may be the cause of a cut-off answer; False if answers have their own window."""
 
     answer_members: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object, with `usage` and `model`."""
@@ -175,7 +175,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     done_ends: bool = False
     """Whether `[DONE]` ends an answer without a finish reason."""
     endings: Mapping[str, Ending]
-    """Meanings of finish reasons. `_WINDOW_FULL` has precedence. A reason in neither is `Ending.OTHER`."""
+    """Meanings of finish reasons. `_WINDOW_FULL` has precedence. Any other reason is `Ending.OTHER`."""
 
     summary: SummarySpec
 

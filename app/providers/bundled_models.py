@@ -136,8 +136,8 @@ def _bare(model: str) -> str:
 
 @lru_cache(CAPS_REMEMBERED)
 def cap_of(model: str, usual: int) -> int:
-    """Return the prompt tokens at which a compaction is due in any window: the model's `cap`, or else `usual`. Return
-    less if the list price rises at a smaller or slightly larger prompt."""
+    """Return the prompt tokens at which a compaction is due in any window: the model's `cap`, or else `usual`. The
+    result is at most `STEP_SHARE` of each price step, except steps below `LEAST_STEP`."""
     known, price = look_up_release(model, _table().models), tariff(model)
     cap = (known[1].cap if known else None) or usual
     if price is not None:

@@ -22,7 +22,7 @@ MOST_REMEMBERED = 10_000
 MOST_OF_TENANT = 500
 """Maximum number of calibrations of one tenant, so that invented model names evict no other tenant's calibrations."""
 MOST_WAITING = 10_000
-"""Maximum number of samples that wait to be stored. Further samples are dropped."""
+"""Maximum number of samples that wait to be stored. Steno learns from further samples without storing them."""
 FLUSH_SECONDS = 1.0
 REFRESH_SECONDS = 15.0
 OVERLAP_SECONDS = 15.0
@@ -96,7 +96,7 @@ class Calibrations:
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Store the waiting samples, for at most five seconds. Call it before the store is closed."""
+        """Store the waiting samples. Give up after five seconds. Call this method before the store closes."""
         self._stopping.set()
         if self._task is not None:
             with suppress(TimeoutError):

@@ -66,7 +66,7 @@ class Ledger:
         self._sent: BoundedMap[tuple[str, str, str], _Latest] = BoundedMap(MOST_REMEMBERED)
         self._latest = 0
         self.heard: list[Callable[[UsageRecord], None]] = []
-        """Functions that are called with each record, synchronously in the event loop."""
+        """Functions that the ledger calls with each record, in the event loop."""
 
     def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
         """Return the current prices of the model that answered, or if they are unknown, of the requested model; None if
@@ -79,8 +79,8 @@ class Ledger:
         return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
-        """Whether the provider probably still caches the conversation's last prompt. False unless an answer to this
-        process has reported cached tokens."""
+        """Whether the provider probably still caches the conversation's last prompt. False until an answer to this
+        process reports cached tokens."""
         latest = self._sent.get((tenant, conversation_id, model))
         return latest is not None and latest.sent.caches and self._is_recent(latest)
 
@@ -123,7 +123,7 @@ class Ledger:
             log.exception("a call was not recorded", request_id=call.request_id)
 
     def _uncompacted(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: PromptEstimate) -> Tokens:
-        """Estimate the usage of the client's unchanged request. Remember this call for the next estimate."""
+        """Estimate the usage as if Steno had forwarded the client's request unchanged. Remember this call for later."""
         latest = self._sent.get(of)
         if latest is not None and (latest.messages >= len(chain.digests) or chain[latest.messages] != latest.end):
             latest = None  # The earlier history is not a prefix of this one: it is another branch, or was edited.

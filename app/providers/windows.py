@@ -148,10 +148,10 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        """Store the limit of a refusal for a day; if the tenant's stored limit is smaller, keep that limit for a day.
+        """Store the limit of a refusal for a day, or the tenant's stored limit if it is smaller.
 
-        `output`: output cap of the refused request. A limit below the cap is probably about the output, and is ignored.
-        `is_measured`: a prompt and its answer filled the window, or the provider answered a smaller prompt.
+        `output`: output cap of the refused request. Steno ignores a lower limit, which is probably about the output.
+        `is_measured`: prompt and answer filled the window, or the provider answered a smaller prompt after the refusal.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)
         if not overflow.learn_window or limit is None or len(name) > LONGEST_MODEL:

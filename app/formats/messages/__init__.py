@@ -1,1 +1,1 @@
-"""Messages, Anthropic's API for conversations. Claude Code and some other providers use it, too."""
+"""Messages, Anthropic's API for conversations. Claude Code calls this API, and some other providers offer it."""

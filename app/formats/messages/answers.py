@@ -54,7 +54,7 @@ class MessageEditor(AnswerEditor):
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Return the body of Steno's error. `code` is Steno's code, because Anthropic's types are less precise."""
+        """Return the body of one of Steno's errors. Its `code` is more precise than Anthropic's types."""
         members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
         return _envelope(members if error.param is None else {**members, "param": error.param})
 

@@ -184,7 +184,7 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
 )
 """Entries like those of `_PREAMBLES_SINCE`, but with a part of a model's name in place of a version."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""Each entry: first version, tokens before the tools, and these tokens if a call is forced. Newest models first."""
+"""Each entry: first version, tokens before the tools by default, and with a forced call. Newest models first."""
 
 
 @lru_cache(maxsize=1_024)

@@ -226,7 +226,7 @@ BREAKPOINTS = Breakpoints(
 
 
 _PASSED_ON = ("document", "search_result")
-"""Types of blocks with quoted content. Beside a tool result, such a block may come from the tool."""
+"""Types of blocks with quoted content. In a message with tool results, such a block may come from the tool."""
 
 
 def is_beside(raw: bytes) -> bool:
@@ -330,7 +330,7 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
     """Return one message for a history that the provider compacted. The message's kind is `INSTRUCTIONS`, because Steno
-    never moves or cuts these. The message's texts begin with the last compaction."""
+    never moves or cuts instructions. The message's texts begin with the last compaction."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))

@@ -132,7 +132,7 @@ VARIANT = "items"
 TOOLS_BEFORE = -3
 """Tokens around the tools in models before gpt-5. Negative, because Steno counts headings that these prompts lack."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
-"""Additional tokens of a call; and, in models before gpt-5, of a call without an id."""
+"""Additional tokens of a call, and of a call without an id in models before gpt-5."""
 REQUIRED = 8
 """Additional tokens of gpt-5's tools if a call is required."""
 PAGES = Pages(8, file=6)

@@ -63,7 +63,7 @@ class CallType(NamedTuple):
 
 
 class OutputType(NamedTuple):
-    """Type of item with the result of a call: the names of its members with the result and with the call's id."""
+    """Names of the members with the result and with the call's id, in one type of item."""
 
     member: str
     id: str = "call_id"
