@@ -25,11 +25,11 @@ OPENING = (
     " instructions.]"
 )
 LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
-"""Maximum characters that Steno parses: of a command or patch; of the arguments of a call in tags; of a path."""
+"""Maximum characters that Steno parses: of a command or patch, of the arguments of a call in tags, and of a path."""
 LONGEST_CALL, LONGEST_RESULT = 160, 300
 """Maximum characters of a quoted call, and of a quoted result."""
 MOST_READ = 20
-"""Maximum number of listed files that were read but not changed."""
+"""Maximum number of files that Steno lists as read but not changed."""
 LEAST_ITEMS = 2
 """Minimum number of checkbox items in a plan."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200
@@ -53,7 +53,7 @@ _LAST_TAG = re.compile(r"</([a-z]\w*)>(?:\s*</function_calls>)?\s*\Z")
 _MEMBER = re.compile(r"<(\w+)(?:(?:=| name=\")(\w+)\"?)?>(.*?)</\1>", re.DOTALL)
 _IN_PLACE = re.compile(r"-[A-Za-z]*i|--in-place")
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?(.*)(?:\n(?![ \t\r]*\1[ \t\r]*$).*)*(?:\n.*)?", re.MULTILINE)
-"""Here-document, through the line with its delimiter. Group 2 is the rest of the line that begins the document."""
+"""Here-document, up to and including the line with its delimiter. Group 2: the text after `<<WORD` on the same line."""
 _TOKENS = re.compile(r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s;&|<>()'"\\])+)|(&&|\|\||>>|>&|[;&|<>\n])""", re.DOTALL)
 
 
@@ -115,7 +115,7 @@ def _items(text: str) -> str:
 
 def _last_failure(calls: Sequence[CompletedCall]) -> tuple[int, str] | None:
     """Return the position and description of the last command that failed and did not succeed later. A traceback is a
-    failure, too. A failure that its result does not explain, such as a search without matches, counts as success."""
+    failure, too. A failed command whose result gives no cause, such as a search without matches, counts as success."""
     passed: set[str] = set()
     for call in reversed(calls):
         if not call.effect.runs or call.effect.call in passed:
@@ -196,8 +196,8 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _effect_of_text(text: str) -> ToolEffect | None:
-    """Return the effect of a call that an assistant wrote as text. This is the last fenced shell command, otherwise
-    the call in tags at the text's end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
+    """Return the effect of a call that an assistant wrote as text: the last fenced shell command, or else a call in
+    tags at the text's end, such as `<read_file>`, `<function=bash>` or `<invoke name="bash">`."""
     text, command, opened = text[-LONGEST_COMMAND:], "", None
     for fence in _FENCE.finditer(text):
         if opened is None:

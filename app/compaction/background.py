@@ -1,9 +1,9 @@
 """Background compactions: after an answer, Steno summarises the history of the request, so that the next request need
 not wait.
 
-The limits of a background compaction (`background_budget`) have a lower trigger and a smaller target than the request's
-limits. A later request uses the summary once the request's own trigger fires. There is no queue: if too many background
-compactions are running, Steno starts none, and tries again after the conversation's next answer.
+A background compaction has a lower trigger and a smaller target than the request (`background_budget`). A later request
+uses the summary once the request's own trigger fires. There is no queue: if too many background compactions run, Steno
+starts none, and tries again after the conversation's next answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST_REQUESTS = 8
 LATEST_SUMMARIES = 4
 GROWTH_MARGIN = 1.25
-"""Factor for the measured growth rate of a conversation, because the rate varies."""
+"""Safety factor for the measured growth rate of a conversation, because the rate varies."""
 FIRST_SUMMARY_SECONDS = 20.0
 """Assumed duration of a model's first summary call."""
 LEAST_SECONDS = 0.001
@@ -41,8 +41,8 @@ LIKELY_TOKENS_PER_HOUR = 10_000
 """A conversation is likely to continue if it has at least `LIKELY_REQUESTS` requests, and recently had on average at
 least `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour."""
 PLANNED_GROWTH = 0.05
-"""Minimum change of a history, as a share of `Budget.room`, after which Steno plans a background compaction of the
-history again, because planning reads the store. This minimum does not apply to an urgent compaction."""
+"""Minimum change of a history between two background compactions, as a share of `Budget.room`. The minimum saves reads
+of the store. An urgent compaction ignores it."""
 LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction."""
 
@@ -75,8 +75,8 @@ class RequestRate(Struct, frozen=True):
 
     def growth(self, seconds: float) -> int:
         """Return the tokens by which the history may grow in `seconds`: the average growth per second times `seconds`
-        and `GROWTH_MARGIN`, plus the largest growth between two requests. In the average, the time between two requests
-        counts as at most `seconds`, because the client may be faster after a pause."""
+        and `GROWTH_MARGIN`, plus the largest growth between two requests. For the average, a longer pause between two
+        requests counts as `seconds`, because the client may be faster after the pause."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)
@@ -111,7 +111,7 @@ class RequestRates:
 
 
 class BackgroundRoom:
-    """Limiter of the running background compactions: their number and the bytes of their histories. One tenant may use
+    """Limits on the running background compactions: their number and the bytes of their histories. One tenant may use
     at most half of `body_bytes`."""
 
     def __init__(self, compactions: int = 16, per_tenant: int = 8, body_bytes: int = 64_000_000) -> None:
@@ -152,7 +152,7 @@ class Background:
         """Tokens of each history when its latest background compaction was planned."""
 
     def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
-        """Record an answered request, and start the compaction that later requests will need. Never raise: an error
+        """Record an answered request, and start a compaction if later requests will need one. Never raise: an error
         would close the client's connection. The caller skips small histories: see `least_counted`."""
         try:
             if not (settings.enabled and request.may_compact and request.policy.summarises):

@@ -13,15 +13,15 @@ from app.conversation.reasons import Code, Reasons
 from app.runtime.caches import MOST_REMEMBERED, BoundedMap, HistoryKey, HistoryMap, TenantFacts
 
 LEAST_GAIN = 0.10
-"""Minimum share of the request that a useful compaction frees."""
+"""A compaction is useless if it frees less than this share of the view."""
 VAIN_PASSES = 2
 """Number of consecutive useless compactions after which a history is blocked."""
 LEAST_GROWTH = 0.10
-"""Minimum change of a history, as a share of the room, between two compactions that are not too close."""
+"""Two compactions are too close if the history changes by less than this share of the room between them."""
 CLOSE_PASSES = 3
 """Number of consecutive compactions, each too close to the previous one, after which a history is blocked."""
 RESTING_GROWTH = 0.20
-"""Minimum change of a blocked history, as a share of the room, after which it is no longer blocked."""
+"""A block ends after the history has changed by this share of the room."""
 
 
 class _Passes(Struct, frozen=True):
@@ -34,7 +34,7 @@ class _Passes(Struct, frozen=True):
 
 
 class HistoryBreaker:
-    """Circuit breaker for histories for which compactions are useless or too frequent.
+    """Circuit breaker that blocks the compactions of a history if they are useless or too frequent.
 
     A block ends when the client's own history has grown or shrunk enough, not after a time.
     """

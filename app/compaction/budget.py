@@ -11,18 +11,17 @@ WindowSource = str
 """Origin of a window's size: config, provider, learnt, bundled or default."""
 MAX_RESERVE = 8_192
 CAP = 160_000
-"""Tokens above which a compaction is due in any window: longer prompts lower the quality and raise the cost of answers.
-If the limit is larger, the ratios of `Shares` are shares of the cap."""
+"""Default of `Shares.cap`, in tokens. Longer prompts lower the quality and raise the cost of answers."""
 MOST_RESERVED = 0.25
 """Maximum share of the window that is reserved for an output cap. Many clients set `max_tokens` to the maximum, but
 their answers are far shorter."""
 MIN_SUMMARY = 256
 TARGET = 0.50
 WIDE_RECALL = 3
-"""Multiple of `Shares.recall` for quotations that match a question of the user, if the view has enough room."""
+"""If the view has room, the quotations for a question may take this multiple of `Shares.recall`."""
 WORDS_SHARE, WIDE_WORDS_SHARE = 0.12, 0.20
-"""Maximum share of `Budget.room` for the user's words in all chunks; `WIDE_WORDS_SHARE` if the view meets its
-target."""
+"""Maximum share of `Budget.room` for the user's words in all chunks. `WIDE_WORDS_SHARE` applies if the view
+has room below its target."""
 CHUNK_WORDS_SHARE, CHUNK_WORDS_TOKENS = 0.06, 4_096
 """Maximum share of `Budget.room`, and maximum tokens, for the user's words in one chunk."""
 CONTEXT_SHARE = 0.10
@@ -44,9 +43,9 @@ WAIT_SHARE = 0.97
 MOST_OVER = 1.04
 """Maximum of `most_without_summary`, as a multiple of `Budget.room`: a payload far above the cap is expensive."""
 REMEMBERED_SHARE = 0.5
-"""Minimum size of a request that counts for `RequestRate`, as a share of `background_threshold`."""
+"""Share of `background_threshold`. `RequestRate` ignores requests with a smaller history."""
 LEAST_KEPT = 0.5
-"""Minimum share of target and tail that remains when Steno subtracts the expected growth, which is uncertain."""
+"""Minimum share of target and tail in a background compaction. Steno subtracts the uncertain growth from both."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
 """Minimum tokens of a prompt besides the instructions: `LEAST_ROOM`, or `LEAST_SHARE` of the limit if that is less."""
@@ -75,7 +74,7 @@ class Trigger(Struct, frozen=True):
 
     @property
     def quiet_tokens(self) -> int:
-        """Maximum tokens of a view that never fires the trigger."""
+        """Maximum tokens of a view for which the trigger cannot fire."""
         return self.tokens if self.since is None else min(self.tokens, self.since)
 
 
@@ -163,12 +162,13 @@ class Budget(Struct, frozen=True):
         return min(int(CHUNK_WORDS_SHARE * self.room), int(CHUNK_WORDS_TOKENS / self.line.ratio))
 
     def recalled(self, factor: int) -> int:
-        """Return the maximum tokens of the quotations for one message, with `factor` times the share `recall`."""
+        """Return the maximum tokens of the quotations for one message: `factor` times the share `recall` of the limit,
+        but at most `max_recall_tokens`."""
         return self.steady_estimate(min(factor * self.recall * self.reported_limit, self.max_recall_tokens))
 
     def steady_estimate(self, tokens: float) -> int:
-        """Convert the provider's tokens to an estimate. The calibration's ratio is rounded, so that its small changes
-        have no effect."""
+        """Convert the provider's tokens to an estimate. Round the calibration's ratio, so that small changes of the
+        ratio have no effect."""
         return int(tokens / (max(1, round(self.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
 
@@ -185,8 +185,8 @@ def budget_for(
 ) -> Budget:
     """Calculate the limits of one request from the model's window and the settings.
 
-    `output`: output cap of the request. `thinking`: its thinking budget, which the cap must exceed. `threshold`:
-    trigger that the request sets, in the provider's tokens. It also determines room, target, tail and summaries.
+    `output`: output cap of the request. `thinking`: thinking budget, which the output cap must exceed. `threshold`:
+    trigger that the request sets, in the provider's tokens. This trigger determines room, target, tail and summaries.
 
     Steno converts the size of a whole prompt to an estimate by the calibration's ratio and offset. It converts the size
     of a part, such as the tail, by the ratio alone.
@@ -253,7 +253,7 @@ def _due(window: int, limit: int, shares: Shares) -> float:
 
 
 def least_output(window: int, cap: int, thinking: int) -> int:
-    """Return the smallest allowed output cap: a quarter of the window or `thinking` + 1, the larger; at most `cap`."""
+    """Return the minimum output cap: the larger of a quarter of the window and `thinking` + 1, but at most `cap`."""
     return min(cap, max(int(MOST_RESERVED * window), thinking + 1))
 
 
@@ -284,14 +284,14 @@ def latest_start(budget: Budget, growth: int) -> int:
 
 
 def background_budget(budget: Budget, growth: int) -> Budget:
-    """Return the limits of a background compaction that starts now.
+    """Return the limits of a background compaction that starts now. `growth`: tokens by which the history is expected
+    to grow while Steno makes the summary.
 
-    A request over the trigger may be sent without its due summary, up to `most_without_summary`. Steno then makes the
-    summary after the answer. If the history grew beyond this maximum meanwhile, the next request would wait. So the
-    background trigger is at most `latest_start`: this maximum less `growth`, but at least `background_threshold`.
-    Above `latest_start`, the cost gate postpones no compaction. `growth`: tokens by which the history is expected to
-    grow while Steno makes the summary. Target and tail are smaller by `growth` (see `LEAST_KEPT`), because the view
-    will have grown by as much when a request uses the summary.
+    1. A request waits for a due summary if its view exceeds `most_without_summary`. So the background compaction starts
+       earlier, by `growth`: its trigger is at most `latest_start`. Above `latest_start`, the cost gate postpones no
+       compaction.
+    2. The view grows by `growth` before a request uses the summary. So target and tail are smaller by `growth`, but
+       keep the share `LEAST_KEPT`.
     """
     start = latest_start(budget, growth)
 

@@ -1,4 +1,4 @@
-"""Caches of conversations' data: chunks, for times when the store is unavailable, and recall indexes."""
+"""Caches: chunks, which Steno uses while the store is unavailable, and recall indexes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.runtime.tasks import WorkerThreads
 CHUNK_BYTES = 2_000
 """Estimated bytes of a chunk without its texts."""
 SECONDS = 900.0
-"""Maximum age of cached chunks in seconds. Another process may erase the chunks from the store in this time."""
+"""Maximum age of cached chunks in seconds: another process may have erased the chunks from the store."""
 _Key = tuple[ConversationKey, str]
 
 
@@ -97,7 +97,7 @@ class RecallIndexCache:
         takes seconds for a million tokens."""
 
     async def recalled(self, request: ChatRequest, view: View) -> View:
-        """Return the view with quotations from omitted messages that match the current message."""
+        """Return the view with quotations: passages of omitted messages that match the last user message."""
         key = request.conversation_key, request.model
         known = self._held.use(key)
         found, held = await self._work.do(request.tenant, lambda: _look(request, view, known))

@@ -45,7 +45,7 @@ from app.tokens.estimate import Count, note_tokens
 WORDS_SHARE = 0.5
 """Maximum tokens of the user's words in a chunk, as a share of the tokens that the chunk replaces."""
 LEAST_PART = 100
-"""Minimum of `Draft.replaces`, in tokens, if the plan has several spans, because one of them may be small."""
+"""Minimum of `Draft.replaces`, in tokens, for a plan with several spans. One of these spans may be smaller."""
 
 EDITED = "edited"
 """`prompt_version` of a chunk that a person edited."""
@@ -129,8 +129,8 @@ class Draft(Struct, frozen=True):
 
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
-    """Return the parts of a view before the message at `stop`, with the client's messages in place of altered messages.
-    The masked messages may be in the provider's cache, but a summary of them would be poorer."""
+    """Return the parts of a view before the message at `stop`. Put the client's messages in place of masked and other
+    altered messages: the provider's cache may hold the masked ones, but their summary would be poorer."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -155,7 +155,7 @@ class ChunkBuilder(Struct, frozen=True):
     options: SummaryOptions
     count: Count
     cached: View | None = None
-    """View with the chunks of `plan.base` and quotations. The provider may have it in its cache. None if unknown."""
+    """View with quotations and the chunks of `plan.base`; None if unknown. The provider may have cached this view."""
     said: Sequence[tuple[int, UserWords]] = ()
     """The user's words in the plan's spans, each with the position of its message."""
     words_room: int = 0
@@ -248,7 +248,7 @@ class ChunkBuilder(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """Draft a fold of several chunks. It also replaces messages that these chunks left verbatim (`released_by`)."""
+        """Draft a fold of chunks. The fold also replaces messages that these chunks left verbatim (`released_by`)."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
@@ -304,8 +304,8 @@ class ChunkBuilder(Struct, frozen=True):
         return replace(chunk, user_words=kept, user_words_tokens=tokens)
 
     def _words_room(self, said: Sequence[tuple[int, UserWords]], held: int, *, is_fold: bool) -> tuple[int, int]:
-        """Return `room` and `wide` for `fitting_words`: the maximum tokens of the user's words in a chunk. `held`:
-        tokens of the user's words in earlier chunks.
+        """Return the arguments `room` and `wide` of `fitting_words` for one chunk, in tokens. `held`: tokens of the
+        user's words in earlier chunks.
 
         A fold leaves room for the next chunk. The spans of a compaction share the room in proportion to the length of
         the user's words in each span.
@@ -320,8 +320,8 @@ class ChunkBuilder(Struct, frozen=True):
         return int(part * room), int(part * wide)
 
     def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
-        """Return the maximum tokens of a chunk: `budget.summary`, or twice as many if the chunk also replaces older
-        chunks; but at most `AIMED_SHARE` of `replaces`."""
+        """Return the maximum tokens of a chunk: `budget.summary`, doubled for a chunk of messages that also replaces
+        older chunks, but at most `AIMED_SHARE` of `replaces`."""
         takes_in = chunk.level == 0 and bool(chunk.children)
         return min((1 + takes_in) * self.budget.summary, int(AIMED_SHARE * replaces))
 
@@ -369,8 +369,8 @@ class ChunkBuilder(Struct, frozen=True):
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryRequest:
-        """Return the call for a draft. `refused`: reasons against the first answer. The retry has a stricter prompt,
-        twice the output cap and no view, because with a view the summariser may have continued the conversation."""
+        """Return the call for a draft. `refused`: reasons why Steno rejected the first answer. The retry has a stricter
+        prompt, twice the output cap and no view: given a view, the summariser may have continued the conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()

@@ -24,8 +24,8 @@ class SummaryChunk(Struct, frozen=True):
 
     `from_digest` is the digest of the history before the range, `through_digest` of the history to the range's end
     (see `identity`). A request uses a chunk only if its history has both digests, so an edited or branched history
-    never gets a summary of other messages. `first_index` and `last_index` are the positions of the first and last
-    message, from 0, after the leading instructions.
+    never gets a summary of other messages. `first_index` and `last_index` are the positions of the range's first and
+    last message. Positions count from 0 at the first message after the leading instructions.
 
     `through_turn` is the number of turns that begin up to `last_index`. `carried` holds the messages that stay verbatim
     after the summary, as offsets from `first_index`. `tokens` is the uncalibrated estimate of the summary in a payload,
@@ -53,8 +53,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction also made the next chunk. If any chunk of the same kind (fold or no fold) begins at
-    this chunk's end, a view with this chunk must also contain a chunk of this kind that begins there."""
+    """True if the same compaction also made the next chunk. A view with this chunk must then also have a
+    next chunk of the same kind (fold or no fold). If the history has no such chunk, this condition does not apply."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class FirstChunk(Struct, frozen=True):
 
 
 class ChunkRange(Struct, frozen=True):
-    """Range of a planned compaction, and key of its lease."""
+    """Range of the messages of a planned compaction. The compaction's lease has this range as its key."""
 
     series: str
     from_digest: bytes

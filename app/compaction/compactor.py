@@ -108,7 +108,7 @@ class RequestCompactor:
     _tried: list[Compaction] = field(default_factory=list)
     """Results of all attempted compactions, in order."""
     _postponed: Sequence[SummaryChunk] = ()
-    """Simulated chunks of a dry run that a real request would leave to the background."""
+    """Simulated chunks of a dry run. A real request would leave these chunks to a background compaction."""
     _mask_is_put_off: bool = False
     """True if a due mask was not set because it costs more than it saves."""
     _options: SummaryOptions | None = None
@@ -153,8 +153,8 @@ class RequestCompactor:
         return await self._leave_out_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
-        """Return a simpler decision without quotations, after the provider refused the shape of a view; `refused` if no
-        simpler decision is possible. `said`: the provider's message."""
+        """Return a simpler decision without quotations, because the provider refused the shape of a view. If there
+        is no simpler decision, return `refused`. `said`: the provider's message."""
         with suppress(StoreUnavailable):
             await self._read()  # Read the stored pins.
         state, why = await self._begin(), because(Code.PAYLOAD_REFUSED, said)
@@ -238,7 +238,7 @@ class RequestCompactor:
             await self._compute(lambda: self.state.needs_no_summary)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
-        """Return the due mask, or None if it costs more than it saves; and whether it costs too much."""
+        """Return the due mask or None, and whether a due mask is missing because it costs more than it saves."""
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or not self.request.policy.cost_gate:
             return boundary, False
@@ -256,8 +256,8 @@ class RequestCompactor:
     # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. Make no compaction if it or a due mask
-        costs too much, if there is an objection, or if the compaction can run in the background."""
+        """Make the due compaction, or wait for the process that makes it. Make none if it would cost too much, if
+        a due mask costs too much, if there are objections, or if the compaction can run in the background."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -275,8 +275,8 @@ class RequestCompactor:
         return await self._make(plan)
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
-        """Return the due compaction or None, and whether it costs too much. After the request's first finished
-        compaction, costs no longer count."""
+        """Return the due compaction or None, and whether it costs too much. Once the request has finished a compaction,
+        ignore the costs of others."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
         if state.policy.cost_gate and not self.finished:
             prices = self.compactor.prices(self.request, options.model)
@@ -317,7 +317,7 @@ class RequestCompactor:
         return finished[-1].reasons or because(Code.SUMMARIES_NOT_ENOUGH)
 
     async def _make(self, plan: Plan) -> Compaction:
-        """Make a compaction under its lease, or wait for the process that holds the lease, and add the chunks."""
+        """Make a compaction under its lease, and add its chunks to the state; or wait for the holder of the lease."""
         state, compaction = self.state, await self.compactor.make(self.request, await self._job(plan))
         if compaction.is_finished:
             self._before = self._before or state
@@ -364,7 +364,7 @@ class RequestCompactor:
         )
 
     async def _recall(self, decision: Decision) -> Decision:
-        """Add quotations from omitted messages that match the current message."""
+        """Add quotations: passages of omitted messages that match the last user message."""
         request, view = self.request, decision.view
         if view is None or not (request.recalls and request.budget.recall):
             return decision
@@ -394,8 +394,7 @@ def _initial_state(request: ChatRequest) -> PlanningState:
 
 
 def _should_replan(compaction: Compaction) -> bool:
-    """Return True if this request or another process may have stored new chunks, so that the request must be planned
-    again."""
+    """Return True if the stored chunks may have changed, so that Steno must plan the request again."""
     is_elsewhere = compaction.outcome in (Outcome.LEASE_LOST, Outcome.DELETED, Outcome.AWAITED)
     return is_elsewhere or (compaction.is_whole and bool(compaction.made))
 
@@ -447,7 +446,7 @@ class Compactor(LeasedCompaction):
             await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """Return recent chunks that begin at a history's first message and end with any message of this request."""
+        """Return recent chunks that cover the first message of any history up to a message of this request."""
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 

@@ -11,7 +11,7 @@ from app.conversation.messages import Kind
 from app.tokens.costs import Price, Rates
 
 LEAST_REQUESTS = 10
-"""Minimum of the expected number of further requests, including the current one."""
+"""Minimum number of requests that Steno expects, including the current request."""
 
 
 class Change(Struct, frozen=True):
@@ -30,11 +30,11 @@ def is_worth(change: Change, rates: Rates, calls: float = 0.0) -> bool:
 
     1. A change that frees tokens saves `freed * cached` with each request from this one on. It costs the summary calls
        once and, if the prompt is in the provider's cache, `rewritten * (uncached - cached)`.
-    2. The conversation grew by `growth` tokens per request. So Steno expects `requests = freed / (2 * growth)` further
-       requests, but at least `LEAST_REQUESTS`. As in the ski rental problem, the total cost is at most twice the lowest
-       cost that is possible if the conversation's end is known.
-    3. If Steno waits for `n` requests, it loses `n * freed * cached`, and avoids the share `n / requests` of the costs.
-       If the change saves its cost, this loss is at least as large as this share. So waiting needs no term of its own.
+    2. The conversation grew by `growth` tokens per request. So Steno expects `requests = freed / (2 * growth)` more
+       requests, but at least `LEAST_REQUESTS`. As in the ski rental problem, the total cost is at most twice the cost
+       with a perfect forecast.
+    3. A delay of `n` requests loses `n * freed * cached`, and avoids the share `n / requests` of the costs. If the
+       change saves its cost, the loss is at least as large as the avoided costs. So the calculation ignores delays.
     """
     requests = max(LEAST_REQUESTS, change.freed / (2 * max(1.0, change.growth)))
     saves = requests * change.freed * rates.cached

@@ -3,8 +3,8 @@
 `settle` tries views in turn, from the stored summaries to the client's own bytes. Steno builds a view from masks and
 summaries and applies the stages of the policy in order: session pruning, fading, sliding window. If the view is still
 too large, Steno shortens large texts, then omits whole units, and in an emergency truncates all tool calls and results.
-If nothing fits, Steno repeats these stages without summaries. Before Steno sends a view, it removes tool calls without
-results, and results without calls.
+If nothing fits, Steno repeats these stages without summaries. Before Steno sends a view, it removes tool calls whose
+results are omitted, and results whose calls are omitted.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ StepName = Literal[
     "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
 ]
 """`stored`: Steno read the stored chunks. `mask`: a mask was due. `summarise`: a compaction was due. The other steps
-are views. `least` changes the history least; `widest` has all summaries and masks, and `fit`, `prune` and `truncate`
-shorten it. `without_summaries` is a shortened history without summaries; `unchanged` is the client's history."""
+try views. `least` changes the history least. `widest` has all summaries and masks. `fit`, `prune` and `truncate`
+shorten this view. `without_summaries` is a shortened history without summaries. `unchanged` is the client's history."""
 
 
 class Step(Struct, frozen=True):
@@ -85,8 +85,8 @@ class Decision(Struct, frozen=True, dict=True):
 OUTPUT_CAPPED = "output_capped"
 """Action of a decision that lowers the request's output cap."""
 THINKING_OFF = "thinking_off"
-"""Action of a decision that turns thinking off for this answer. The provider has refused the turn's earlier thinking,
-but would require it if thinking were on."""
+"""Action of a decision that turns thinking off for this answer. The payload lacks the turn's earlier thinking, which
+the provider demands while thinking is on."""
 
 
 def capped(decision: Decision, tokens: int) -> Decision:
@@ -99,7 +99,7 @@ UNTOUCHED = Decision(None)
 
 
 def floor_exceeded(conversation: Conversation, budget: Budget, model: str) -> Reasons:
-    """Return the reason why no compaction can help: the required parts of the prompt are larger than the limit."""
+    """Return the reason for a prompt that no compaction can make fit, with the sizes of its required parts."""
     reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
     places = conversation.transcript.messages.instruction_places
@@ -134,8 +134,8 @@ def settle(state: PlanningState, why: Reasons = (), *, has_failed: bool = False,
     """Choose the first view without problems, otherwise the client's own bytes.
 
     `why`: reasons why no compaction brought the view under the trigger. `has_failed`: an announced compaction made no
-    summary. `is_refused`: the provider refused the request for its size. In this case, choose the smallest view without
-    other problems if no view is within the limit.
+    summary. `is_refused`: the provider refused the request for its size. If `is_refused` and all views exceed the
+    limit, choose the smallest view without other problems.
     """
     conversation = state.conversation
     untrimmed = whole(conversation)
@@ -199,8 +199,8 @@ def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Dec
 
 
 def _left_out(state: PlanningState, view: View) -> Reasons:
-    """Return a reason if client context is too long to be repeated, and a reason if instructions are omitted because
-    newer instructions have the same beginning."""
+    """Return a reason for client context that is too long to be repeated, and a reason for omitted instructions, which
+    newer instructions supersede."""
     conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
         f"{' '.join(block.kind.begins.split())} ({reported(state.cost(own_message(block.text)))} tokens)"
@@ -222,8 +222,8 @@ def _step(name: StepName, view: View, *wrong: Code) -> Step:
 
 
 def _steps(state: PlanningState, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
-    """Yield name, view and reasons of each step. First come `state.least_view` and the view with all chunks and masks.
-    Then come shortened forms of this second view, and of the view with all masks but no summaries."""
+    """Yield name, view and reasons of each step. First come `state.least_view` and `state.widest_view`, then
+    shortened forms of the widest view, then shortened forms of the view with all masks but no summaries."""
     if (view := state.least_view) is not None:
         yield "least", _shaped(state, view), ()
     widest = _shaped(state, state.widest_view)
@@ -249,8 +249,8 @@ def _shaped(state: PlanningState, view: View) -> View:
 
 
 def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, View]]:
-    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice. In the first
-    repetition they may shorten the first message of the last turn, in the second they may omit this message."""
+    """Yield the view after each stage that shortens it to the limit. Then repeat the stages twice. The first
+    repetition may shorten the first message of the last turn, and the second may omit this message."""
     policy, limit, cost = state.policy, state.budget.limit, state.cost
     target = min(state.budget.target, limit)
     for talk in (state.conversation, *state.conversation.giving_way):

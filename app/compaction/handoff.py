@@ -20,13 +20,13 @@ from app.conversation.messages import History, Kind, tool_name
 from app.conversation.quoting import as_block
 
 ROOM = 60_000
-"""Maximum characters of the latest messages, counted from the newest back. Beyond this maximum, the document also has
-the first message of the last turn, and the first message of the turn that follows the summaries."""
+"""Maximum characters of the latest messages, counted from the newest back. Two messages are added even without room:
+the first message of the last turn, and the first message of the first turn after the summaries."""
 _USERS = frozenset({Kind.USER, Kind.CLIENT})
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000
-"""Maximum characters of a text: by kind of message in `LONGEST_TEXTS`, otherwise `LONGEST_TEXT`. The middle of a longer
-text is cut out."""
+"""Maximum characters of a text: `LONGEST_TEXTS` by kind of message, `LONGEST_TEXT` for all other kinds. Steno cuts the
+middle out of a longer text."""
 LONGEST_PLAN = 8_000
 MOST_ENTRIES = 64
 """Maximum number of entries of `agent_progress`."""
@@ -69,7 +69,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
 def standing(
     shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
-    """Return the chunks of a history's beginning, in order and without gaps. Take the `shown` chunks of the last view
+    """Return chunks that cover a history from its first message without gaps. Take the `shown` chunks of the last view
     up to the first gap, then `stored` level 0 chunks. `is_of_it`: returns whether a chunk belongs to the history."""
     found: list[SummaryChunk] = []
     for chunk in shown:
@@ -94,7 +94,7 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _latest(history: History, covered: int) -> Iterator[str]:
-    """Yield sections for the last turn and all messages without a summary; only the latest that fit `ROOM`."""
+    """Yield sections for messages of the last turn or without a summary. Beyond `ROOM`, omit the oldest messages."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []

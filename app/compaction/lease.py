@@ -9,7 +9,7 @@
 3. A holder that lost its connection may return after another process took the lease. So each lease has its own epoch,
    and the store refuses chunks of an older epoch. A lost lease only wastes work: another process makes the chunks. The
    request then reads the store and plans again. A request makes at most three such attempts.
-4. Deleting the conversation revokes the lease. No process makes the summary again.
+4. Deleting the conversation revokes the lease. The requests that wait for the summary go on without it.
 5. If the client disconnects or the request's deadline passes, the compaction continues: the summary is paid for, and
    the next request can use it.
 
@@ -58,7 +58,7 @@ SIDE_BY_SIDE = 8
 """Maximum concurrent summary calls of one compaction: providers limit concurrency per API key."""
 MAX_HALVINGS = 3
 _Written = tuple[SummaryChunk, SummaryAnswer]
-"""Chunk that is not stored yet, and the summariser's answer with its text."""
+"""Chunk that is not stored yet, and the summariser's answer, which contains the text of the chunk."""
 log = structlog.get_logger("steno.compactor")
 T = TypeVar("T")
 
@@ -299,9 +299,9 @@ class SummaryCalls(Protocol):
 
 
 async def make_chunks(builder: ChunkBuilder, calls: SummaryCalls) -> Compaction:
-    """Make the planned chunks, each by one call. If all chunks together would exceed `budget.fold`, and one call can
-    read the new messages and all older chunks, make a single chunk of both instead. If one call is not enough, make the
-    planned chunks, then fold all chunks but the last. For cumulative chunks see `continue_summary`."""
+    """Make the planned chunks, each by one call. If all chunks together would exceed `budget.fold`, make a single chunk
+    of the new messages and all older chunks by one call. If one call cannot read so much, make the planned chunks, then
+    fold all chunks but the last. For cumulative chunks see `continue_summary`."""
     plan, budget, options, transcript = builder.plan, builder.budget, builder.options, builder.conversation.transcript
     maker = ChunkMaker(await calls.compute(builder.with_words), calls)
     if options.cumulative:

@@ -1,15 +1,15 @@
 """Masks: short texts in place of tool results that the assistant has used. A masked result stays masked.
 
-A boundary is a position in the history. Steno masks a tool result if one of these is between it and the boundary:
+A boundary is a position in the history. Steno masks a tool result if the boundary comes after one of these:
 
-- text of the assistant, which shows that the model has read the result;
-- an assistant message without text, and then ten more results.
+- the next text of the assistant, which shows that the model has read the result;
+- the next assistant message, even without text, and then ten more results.
 
 New messages change no mask until the boundary moves. So between two moves, each message keeps its bytes in the payload.
 
 If a request has more bytes than its provider accepts, `drop_media` also masks images, audio and files, the oldest
-first: media of finished turns, and of tool results that an assistant message follows. Steno does not store these masks.
-While the history grows, the masks stay the same until Steno must mask more media.
+first. It masks media of finished turns, and of tool results before an assistant message. Steno does not store these
+masks. While the history grows, the masks stay the same until Steno must mask more media.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MINIMUM_GAIN = 0.10
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
-    """Maximum characters of a masked text, without the notice of its size."""
+    """Maximum characters of a masked text, without the notice that states the size of the original."""
     shapes: bool = True
     """True to shorten texts by `result_excerpts.shaped`, False to keep 70 % head and 30 % tail."""
     deny: tuple[str, ...] = ()
@@ -76,8 +76,8 @@ def is_allowed(tool: str, deny: Sequence[str]) -> bool:
 class MaskBoundary(Struct, frozen=True, order=True):
     position: int
     start: int
-    """Number of messages that summaries covered when the boundary was set. If a view's summaries cover fewer messages,
-    the view does not use the boundary, because this would change the prompt's prefix. Only `bare_view` uses it."""
+    """Number of messages that summaries covered when the boundary was set. `bare_view` uses every boundary. Other views
+    use this one only if their summaries cover at least as many messages: otherwise the prompt's prefix would change."""
 
 
 class Masks:
@@ -90,7 +90,7 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-        """Tokens saved by the masks between message `start` (the key) and each boundary (the index in the tuple)."""
+        """Key: `start`. Value: tokens that the masks from `start` up to a boundary save, by boundary."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
@@ -98,8 +98,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the length of the history from which `drop_media` may mask a message's media, and the mask. Return
-        None if the message has no maskable media."""
+        """Return the number of messages that the history needs before `drop_media` may mask this message's media, and
+        the mask. Return None if the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None
@@ -174,7 +174,7 @@ class Masks:
 
 
 def _may_lose_media(message: Message) -> bool:
-    """Return whether a user or tool message has media, and text may replace all of them: images, audio, files."""
+    """Return True for a user or tool message with media that text may replace: only images, audio and files."""
     replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
     return bool(message.media) and message.kind in _SENT and all(replaceable)
 
@@ -199,7 +199,7 @@ class Masking(Struct, frozen=True):
     boundaries: tuple[MaskBoundary, ...] = ()
 
     def usable(self, covered: int) -> list[int]:
-        """Return the positions of the boundaries for a view whose summaries cover the first `covered` messages."""
+        """Return the positions of the boundaries that a view may use if its summaries cover `covered` messages."""
         return [boundary.position for boundary in self.boundaries if boundary.position > covered >= boundary.start]
 
 

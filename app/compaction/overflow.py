@@ -17,7 +17,7 @@ from app.compaction.budget import CEILING_SHARE, LEAST_SHARE, PROMPT_ERROR, Budg
 MIN_LIMIT = 1_000
 """Minimum tokens of a window. A smaller number in an error is a quota, or not a number of tokens."""
 FEW = 16
-"""Maximum reported tokens of an empty answer without hidden thinking: providers count end tokens."""
+"""Maximum tokens that a provider reports for an empty answer: it may count end tokens. More may be hidden thinking."""
 FULL_SHARE = 0.95
 """Steno assumes that the window ended an empty answer if prompt and answer fill at least this share of the window."""
 PRESSURE = 0.80
@@ -30,7 +30,7 @@ SENT_MEDIA_SHARE = 0.50
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 PAYLOAD_SHARE = 0.9
-"""Share of a byte limit that the smaller prompt may use, because tokens and bytes do not shrink in proportion."""
+"""Share of a byte limit that the smaller prompt may use: its bytes may shrink less than its tokens."""
 
 
 class Overflow(Struct, frozen=True):
@@ -72,7 +72,7 @@ def overflow_of(cut: CutAnswer, expected: int, window: int, reserve: int, cap: i
     """Return an overflow if the prompt left too little room for the answer, None if another limit ended the answer.
 
     `expected`: estimated prompt in the provider's tokens. `cap`: output cap of the request, which may have ended the
-    answer. The limit of the overflow is the sum of prompt and answer.
+    answer. `Overflow.limit` gets the tokens of prompt and answer together.
     """
     completion, total = cut.completion, cut.total(expected)
     if cut.by_window:
@@ -164,8 +164,8 @@ def _fewer_tokens(
     if too little of the conversation would be left.
 
     Steno divides the limits by the ratio of the provider's count to the estimate. Without media, a ratio above
-    1.05 gets a margin (`MIX_ERROR`). If a prompt with media has more tokens than expected, Steno first assumes that it
-    cannot mask the media, and subtracts the difference instead. If this leaves too little room, Steno uses the ratio.
+    1.05 gets a margin (`MIX_ERROR`). If a prompt with media has more tokens than expected, Steno first subtracts the
+    difference, as if it could not mask the media. Only if this leaves too little room, Steno divides by the ratio.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)

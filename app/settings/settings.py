@@ -170,8 +170,8 @@ class Settings(BaseSettings):
         return any(upstream.api_key_env for upstream in self.all_upstreams.values())
 
     def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
-        """Return the price of the model that answered, or else of the requested model; None if no entry of `prices`
-        matches. The first match counts. The entry `*` matches only the requested model."""
+        """Return the price of the model that answered, or else of the requested model; None without a price. The first
+        matching entry of `prices` counts. If this entry is `*`, it applies only to the requested model."""
         for name in filter(None, (answered, asked)):
             entry = next((entry for entry in self.prices or () if fits(name, entry.match)), None)
             if entry is not None and (name == asked or entry.match != "*"):
@@ -232,7 +232,7 @@ def _check_names() -> None:
 
 
 def aliases() -> dict[str, Any]:
-    """Return the settings in DATABASE_URL, STENO_SECRET_FILE and STENO_ALLOW_UNAUTHENTICATED."""
+    """Return the settings from the variables DATABASE_URL, STENO_SECRET_FILE and STENO_ALLOW_UNAUTHENTICATED."""
     found: dict[str, Any] = {}
     if url := os.environ.get("DATABASE_URL"):
         found["storage"] = {"url": url}

@@ -85,7 +85,7 @@ def open_store(
     took: Callable[[float], object] = lambda _: None,
     secret: bytes | None = None,
 ) -> Store:
-    """Open the store. `took`: callback that gets the seconds of each call for a request. `secret`: the store refuses a
+    """Open the store. Pass the seconds of each store call for a request to `took`. `secret`: the store refuses a
     database that was made with another secret. Raise `DatabaseURLError` for an invalid URL."""
     storage = settings.storage
     return Store(
@@ -102,8 +102,8 @@ def open_store(
 
 
 def server_secret(settings: Settings, *, create: bool = True) -> bytes:
-    """Return the key of all digests. If its file beside the SQLite database is missing, create the file; if that fails,
-    raise `ConfigurationError`. Without `create`, return empty bytes for a missing or unreadable file."""
+    """Return the key of all digests, from the settings or the file beside the SQLite database. Create a missing file.
+    Raise `ConfigurationError` on failure. Without `create`, return empty bytes for a missing or unreadable file."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     database = read_url(settings.storage.address).path
