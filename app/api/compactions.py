@@ -226,9 +226,9 @@ def _target(request: Request, format_: WireFormat) -> bytes:
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
-    """Return the largest trigger, in the provider's tokens, that even the smallest view of stored summaries exceeds.
+    """Return a trigger just below the size of the smallest view of stored summaries, in the provider's tokens.
 
-    A smaller trigger would make the target, the tail and the new summaries smaller than necessary.
+    A compaction is then due. A smaller trigger would make target, tail and new summaries smaller than necessary.
     """
     conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens

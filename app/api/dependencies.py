@@ -126,7 +126,7 @@ Body = Annotated[bytes, Depends(_body)]
 
 
 def decoded(body: bytes, members: type[S], send: str) -> S:
-    """Decode a short JSON body. Raises `InvalidRequest`. `send`: end of its message, which says what to send."""
+    """Decode a short JSON body. Raises `InvalidRequest`. `send`: sentence in the error that says what to send."""
     first = members.__struct_fields__[0]
     if len(body) > LONGEST_BODY:
         raise InvalidRequest(f"The body has {len(body)} bytes, and may have {LONGEST_BODY}. {send}", first)

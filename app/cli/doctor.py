@@ -33,7 +33,7 @@ from app.store import Store
 from app.tokens.tokenizer import Tokenizer
 
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
-"""Printed states, by the state of a finding. Only the verdict distinguishes fatal problems."""
+"""Printed states, by the state of a finding. Only the verdict (the first printed line) shows fatal problems as such."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 ANSWER_SECONDS = 120.0

@@ -28,7 +28,7 @@ def migrate(
         bool, typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there.")
     ] = False,
 ) -> None:
-    """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""
+    """Bring the database to the newest schema. Several processes may do this at once: one migrates, the others wait."""
     settings = settings_of(config, storage={"url": database_url})
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
@@ -64,7 +64,7 @@ def migrate(
 def tables(
     folder: Annotated[Path | None, typer.Argument(help="Otherwise `tables` in Steno's folder.")] = None,
 ) -> None:
-    """Fetch the tables that tokens are counted with; without them tokens are estimated from bytes."""
+    """Fetch the tables with which Steno counts tokens. Without them, Steno estimates tokens from bytes."""
     place = folder or tables_folder()
     try:
         if missing_in(place):

@@ -82,9 +82,9 @@ def run(
 ) -> None:
     """Run a command with Steno in front of its provider: steno run -- codex
 
-    The base URLs that OpenAI's and Anthropic's clients read are set for it. Where they were set before, requests go on
-    to there. At the end Steno says what it compacted and saved. The exit status is the command's; 125 if Steno could
-    not start, 126 or 127 if the command could not.
+    Steno sets the variables with the base URLs for OpenAI's and Anthropic's clients. It forwards requests to the URLs
+    that these variables had before. At the end Steno prints what it compacted and saved. The exit status is the
+    command's; 125 if Steno could not start, 126 or 127 if the command could not.
     """
     if shutil.which(command[0]) is None:
         fail(f"There is no command {command[0]!r}.", NOT_FOUND)

@@ -236,8 +236,8 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _let_in(self) -> None:
-        """Serve new requests until no more arrive. A load balancer needs seconds to notice that this process stops. It
-        cannot repeat requests that it has sent to a closed listener."""
+        """Serve new requests until no more arrive. A load balancer needs seconds to notice that this process stops.
+        Meanwhile it sends requests, and cannot repeat them if the listener is closed."""
         state, began, seconds = self.server_state, time.monotonic(), self._arguments.settings.server.drain_seconds
         while time.monotonic() < began + seconds * LET_IN:
             seen = state.total_requests, set(state.connections)

@@ -36,7 +36,7 @@ _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNOR
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 MOST_HOPS = 16
-"""Maximum number of Steno instances that a request has passed. A loop may lead through each replica once."""
+"""Maximum number of Steno instances that a request may have passed. It also ends a loop through many replicas."""
 
 ANY = "*"
 
@@ -48,13 +48,13 @@ NOT_IN_PUBLIC_DNS = (
     ".internal",  # reserved by ICANN for private use
     ".svc",  # Kubernetes' short form. It is not reserved, but its registration would break every cluster.
 )
-"""Domains that cannot be registered publicly. DNS rebinding needs a name that the attacker controls."""
+"""Domains that attackers cannot register. DNS rebinding needs a domain of the attacker's."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Origin schemes of installed programs. No web page has such an origin: even a local file's is `null`."""
+"""Origin schemes of installed programs. No web page has such an origin: the origin of a local file is `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Content types ("" for none) that need no CORS preflight, except `multipart/form-data`, which uploads need."""
+"""Content types ("" for none) that pages can send without a CORS preflight, except uploads' `multipart/form-data`."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -172,8 +172,8 @@ class HostPolicy:
     def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
         """Check and return the origin; None if the request has none. Raises `OriginNotAllowed`.
 
-        `stored`: the path serves stored data and may need no key. Then only Steno's own pages and the origins in the
-        settings may call the path. Other paths also accept all pages of this machine.
+        Steno accepts its own pages and the origins in the settings. On a path without stored data (`stored` is False),
+        Steno also accepts all pages of this machine.
         """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:

@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline, in loop time. A later timer is replaced. An earlier timer is set again when it fires."""
+        """Set the deadline (loop time). Replace a timer that would fire later. An earlier timer sets itself again."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)
@@ -231,7 +231,7 @@ class UpstreamExchange:
 
     async def read_ahead(self, most: int, *, raises: bool = True) -> tuple[bytes, bool]:
         """Wait for the whole body, or more than `most` bytes. Return the bytes, which stay unread, and whether they are
-        the whole body. If `raises` is false, only the next read raises an `Upstream...` error."""
+        the whole body. Raises `Upstream...` errors; with `raises=False`, only the next read raises them."""
         reading, body = self._reading, bytearray()
         if reading.complete and reading.unread <= most:
             return b"".join(reading.parts), True

@@ -173,7 +173,7 @@ class AnswerReading:
         self.complete = True
 
     def take(self, most: int) -> bytes:
-        """Remove and return unread parts of the body, joined: enough parts for `most` bytes, or all parts."""
+        """Remove unread parts, and return them joined: at least `most` bytes, or all if fewer are unread."""
         parts = self.parts
         if len(parts) == 1 or self.unread <= most:
             taken = parts[0] if len(parts) == 1 else b"".join(parts)

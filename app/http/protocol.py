@@ -33,7 +33,7 @@ SPARE_CONNECTIONS = 100
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""Number of parser events in a piece above which other tasks run next. One packet can hold 40,000 chunks."""
+"""Number of parser events above which other tasks run before the next piece. One packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 TELLING_SECONDS = 1.0

@@ -34,9 +34,9 @@ LARGEST_OWN_ANSWER = 4 << 20
 LONGEST_REFUSAL = 64 << 10
 """Maximum bytes that are read of a provider's refusal. Genuine refusals are shorter."""
 MOST_IDLE = 100
-"""Number of idle connections above which the surplus is closed. The number of connections in use has no limit."""
+"""Maximum number of idle connections. The number of connections in use has no limit."""
 SURPLUS_SECONDS = 1.0
-"""Seconds until an idle connection above `MOST_IDLE` is closed. Under load, it is reused sooner."""
+"""Seconds until an idle connection that exceeds `MOST_IDLE` is closed. Under load, it is reused sooner."""
 STALE_SECONDS = 1.0
 """If a reused connection closes this soon after a request began, Steno assumes that the request was not executed."""
 HEAD_START = 0.25
@@ -123,8 +123,8 @@ class Upstream:
         return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """Return path and query at the provider. The base URL's path replaces a leading `/v1`. If the target keeps
-        its version, the base URL's path loses its own version and precedes the target. Other paths stay the same."""
+        """Return path and query at the provider. If the target keeps its version, the target follows the base URL's
+        path without a version. Otherwise the base URL's path replaces a leading `/v1`; other paths do not change."""
         path, question_mark, query = target.partition(b"?")
         if self._keeps_version(target):
             path = _VERSION.sub(b"", self._path) + path

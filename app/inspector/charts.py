@@ -22,7 +22,7 @@ from app.store import StoredUsage, UsageRecord
 from app.tokens.costs import DecisionRecord
 
 FLOOR = 0.3
-"""Share of the trigger. If no request reaches this share, the axis fits the requests, not the window."""
+"""Share of the trigger. The axis shows the whole window if a request reaches this share, else only the requests."""
 LABELS_APART = 13.0
 """Minimum distance between two labelled compactions, in percent."""
 LONGEST_LINE = 34

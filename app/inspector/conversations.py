@@ -176,8 +176,8 @@ async def _page(
 
 
 def _why(conversation: StoredConversation, latest: ChartedRequest | None) -> dict[str, Any]:
-    """Return variables that explain the latest payload by the latest stored plan. `is_latest` is False if later
-    requests needed no plan."""
+    """Return the template's variables about the latest stored plan. `is_latest` is False if the plan is of an earlier
+    request, because later requests needed no plan."""
     plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
     is_latest = plan is not None and latest is not None and plan["request_id"] == latest.record.request_id
     reasons = (step["reason"] for step in (plan or {"steps": ()})["steps"])

@@ -109,7 +109,7 @@ class Refusal(Struct, frozen=True):
     limit_is_learnt: bool = False
     """True if Steno has learnt the overflow's limit for later requests."""
     view: View | None = None
-    """View without the refused thinking; None for the unchanged history."""
+    """View to send after a refusal of thinking, without thinking; None to send the client's unchanged history."""
 
     @property
     def keeps_messages(self) -> bool:
@@ -185,8 +185,8 @@ class Exchange:
     answers: list[UpstreamExchange] = field(default_factory=list)
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
-        """Add an attempt with the decision, after `with_output_limits`. If the payload is unchanged because the client
-        or the provider manages the history, the decision's reason becomes `hands_off`."""
+        """Limit the decision's output with `with_output_limits`, and add an attempt. If the payload is unchanged
+        because the client or the provider manages the history, the decision's reason becomes `hands_off`."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):

@@ -62,10 +62,10 @@ MESSAGES_CHANGED = ("order", "size", "other")
 CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
 """Words in answers that ended at a length limit. Steno does not parse an answer without one of them."""
 FIRST_PIECE_SECONDS = 1.0
-"""Maximum seconds for which Steno holds back a stream without content, because the stream may be a refusal. For a
-changed payload the maximum is `longest_silence`, until more than `MOST_EMPTY_FRAMES` frames have arrived."""
+"""Maximum seconds for which Steno holds back a stream without content, because the stream may be a refusal. For the
+answer to a changed payload, `longest_silence` applies instead."""
 MOST_EMPTY_FRAMES = 10
-"""Frames without content after which Steno waits at most `FIRST_PIECE_SECONDS`: their format may be unknown."""
+"""Number of frames without content above which `FIRST_PIECE_SECONDS` always applies: Steno may not know the format."""
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:

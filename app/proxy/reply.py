@@ -225,7 +225,7 @@ async def relay_stream(
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
-    """Relay complete frames. If the stream has already ended, return its last frames without sending them."""
+    """Relay complete frames. If the stream has ended, return its last frames unsent: the caller ends the answer."""
     start, edited = 0, 0
     while start < len(frames):
         pieces = []

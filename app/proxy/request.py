@@ -123,9 +123,9 @@ class Unread(Struct, frozen=True):
 async def read_request(services: Services, caller: Caller, body: bytes, request_id: str) -> ChatRequest | Unread:
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
-    If the client or the provider compacts the conversation in this request, and the request exceeds the limit, Steno
-    compacts it, so that the client can continue. Otherwise Steno does not compact such a request: it forwards the body
-    unread, unless the history has signed thinking, which may have to be left out after Steno's earlier compactions.
+    Steno returns `Unread` if the client or the provider manages the history. For histories that they compact, there are
+    two exceptions. Steno compacts a history above the limit, so that the client can continue. Steno reads a history
+    with signed thinking, because some thinking may have to be left out after Steno's earlier compactions.
     """
     if SUMMARY_CALL in caller.headers:  # Sent by this Steno or by another Steno.
         return Unread(Reason(Code.SUMMARY_CALL), body)

@@ -25,7 +25,7 @@ MOST_OF_ONE = 100
 """Maximum number of facts of one tenant."""
 MOST_TENANTS = 2_000
 MOST_COMPARED = 16
-"""Maximum number of tenants whose facts about one key are compared. The latest facts are taken."""
+"""Maximum number of tenants whose facts about one key are compared: the tenants with the latest facts."""
 
 CACHE_BYTES = 128_000_000
 """Default bound of all caches together."""
@@ -73,7 +73,7 @@ class HistoryKey(Struct, frozen=True):
     scope: Hashable
     """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of prefixes, the shortest first. All end before the last message, or the last call with its results."""
+    """Digests of prefixes, shortest first. They end before the last message, or before the last tool call."""
 
 
 class HistoryMap(Generic[V]):

@@ -136,8 +136,8 @@ def _calibration(row: sa.Row[Any]) -> Calibration:
 async def read_learned_windows(
     connection: AsyncConnection, upstream: str, most: int
 ) -> Sequence[sa.Row[str, str, int, int]]:
-    """Return `model`, `tenant`, `limit_tokens` and `left_ms` (milliseconds until the limit expires) of at most `most`
-    limits, the last to expire first."""
+    """Return the `most` limits that expire last, as rows of `model`, `tenant`, `limit_tokens` and `left_ms`
+    (milliseconds until the limit expires). The limit that expires last comes first."""
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = sa.select(row.model, row.tenant, row.limit_tokens, left.label("left_ms"))
     live = rows.where(row.upstream == upstream, row.expires_at > read_once(now_ms()))
@@ -166,7 +166,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Delete the tenant's limit if it is less than `below` tokens. Keep a larger limit, stored by another replica."""
+    """Delete the tenant's limit if it is less than `below` tokens. Another replica may have stored a larger limit."""
     own = owned(learned_windows, tenant, upstream=upstream, model=model)
     await connection.execute(sa.delete(learned_windows).where(own, learned_windows.c.limit_tokens < below))
 

@@ -49,7 +49,7 @@ AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
     *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
 )
-"""Reasons that are no failures: a choice of the client or the operator, or a summary that is being made."""
+"""Reasons that are no failures: a choice of the client or the operator, or a compaction that Steno postponed."""
 
 
 class ConversationState(Struct, frozen=True, kw_only=True):

@@ -54,7 +54,7 @@ QUEUE_SECONDS = 2.0
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
-"""Number of equal waits into which a call's timeout is divided. A busy event loop prolongs each wait."""
+"""Number of equal parts of a call's timeout. The time of a wait for other writers of this process does not count."""
 CACHE_KIB = 512
 """Page cache of each connection to SQLite, in KiB."""
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."

@@ -61,8 +61,8 @@ simultaneous compactions."""
 async def acquire_lease(
     connection: AsyncConnection, claim: Claim, holder: str, ttl_ms: int, most: int | None = None
 ) -> Lease | Refusal:
-    """Take the lease of the claim's range. Return `busy` if `is_busy`, and `too_many` if `most` conversations of the
-    tenant have live leases. Needs a transaction."""
+    """Take the lease of the claim's range. Return `busy` if a conflicting lease is live, and `too_many` if at least
+    `most` conversations of the tenant have live leases. Needs a transaction."""
     await _take_turns(connection, claim)
     if await is_busy(connection, claim, ttl_ms):
         return "busy"
@@ -109,8 +109,8 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
 
 
 async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
-    """Delete a lease, and return whether it had been revoked. Return False for a lease that another process took
-    over."""
+    """Delete a lease. Return True if it was revoked before; then its row stays. Do nothing to a lease that another
+    process took over."""
     if (await connection.execute(sa.delete(leases).where(_held_by(lease)))).rowcount:
         return False
     revoked = (leases.c.holder == lease.holder, leases.c.conversation_id == _REVOKED)

@@ -292,9 +292,8 @@ class Store:
         bind: bool = True,
     ) -> StoredPrefix:
         """Return the pins in `chain`, the chunks of `series`, and the boundaries set with the mask settings `masks`.
-        The digests of chunks and boundaries must be in `cuts`. Without `series` no chunk, without `masks` no boundary.
-
-        Bind unbound pins to the chain, unless `bind` is False (a dry run).
+        The digests of chunks and boundaries must be in `cuts`. If `series` is None, return no chunks; if `masks` is
+        None, return no boundaries. Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """
 
         async def read() -> tuple[Sequence[conversations.Pin], StoredPrefix]:
@@ -376,14 +375,14 @@ class Store:
         return await self.task_change(leases.renew_lease, held, self.lease_ttl_ms)
 
     async def release_lease(self, held: Lease) -> bool:
-        """Delete a lease, and return whether it had been revoked. Waiting requests continue after their next check."""
+        """Delete a lease; return True if it was revoked before. Waiting requests continue after their next check."""
         return await self.task_change(leases.release_lease, held)
 
     async def keep_chunks(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """Store chunks, and return the stored chunk of each range; None if the lease was lost (see `commit_chunks`).
 
-        On SQLite, wait longer for other writers than a request does, because summaries of one compaction often end
-        together. If a summary is not stored, the later summaries cannot be used.
+        On SQLite, wait longer for other writers than a request does, because several summaries of a compaction are
+        often ready at once. If a summary is not stored, the later summaries cannot be used.
         """
 
         async def work() -> list[SummaryChunk] | None:

@@ -64,11 +64,11 @@ class Queue(dict[Key, T]):
     """Rows that are not stored yet, the earliest first."""
 
     dropped = 0
-    """Number of requests or rows that are never stored, because the queue was full or the database refused them."""
+    """Number of rows that the full queue or the database refused. A row counts once for each of its requests."""
 
     @property
     def number(self) -> int:
-        """Number of requests or rows that are not stored yet."""
+        """Number of rows in the queue, counted like `dropped`."""
         return sum(map(_requests_of, self.values()))
 
     def entries(self) -> list[tuple[Queue[T], Key, T]]:
