@@ -146,7 +146,7 @@ class AnswerEditor:
     def _take(self, said: RawObject) -> list[object]:
         """Record usage, model, service tier, and whether a limit ended the answer. Return the finish reasons."""
         spec = self.SPEC
-        held = {name: said.value(name) for name in said.members}
+        held = said.values()
         usage, model, tier = usage_members(spec, held)
         self.usage_said |= usage
         self.model, self.tier = model or self.model, tier or self.tier

@@ -116,12 +116,12 @@ class WireFormat:
         moved = messages - len(elements)
         pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
         output = kind.output_in(source)
-        declared = ((name.encode(), source.raw(name)) for name in spec.declaring_members)
+        given = [name for name in spec.declaring_members if name in source.members]
         return kind(
             source=source,
             raw_messages=(*leading, *history),
             model=model,
-            declared=b"".join([b"%b:%b," % (name, raw) for name, raw in declared if raw]),
+            declared=b"".join([b"%b:%b," % (name.encode(), source.raw(name) or b"") for name in given]),
             names=tuple(kind.names_in(source)),
             has_tools=any(is_given(source, name) for name in spec.tool_members),
             forbids_tools=members.pop("forbids_tools", source.value("tool_choice") == "none"),

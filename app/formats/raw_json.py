@@ -60,6 +60,7 @@ _SPACE = b" \t\n\r"
 _BEFORE_KEY = b' \t\n\r,"'
 
 _decode_any = msgspec.json.Decoder().decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -124,12 +125,19 @@ class RawObject:
         return split_array(self.text[member.start : member.stop])
 
     def value(self, name: str) -> object:
-        if (raw := self.raw(name)) is None:
+        if (member := self.members.get(name)) is None:
             return None
         try:
-            return decoded(raw, _decode_any)
+            return decoded(self.text[member.start : member.stop], _decode_any)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
+
+    def values(self) -> dict[str, Any]:
+        """Return all members' values; None for a value that cannot be decoded."""
+        try:
+            return decoded(self.text, _decode_object)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {name: self.value(name) for name in self.members}
 
     def spliced(
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""

@@ -140,7 +140,7 @@ class WireRequest(Struct, frozen=True):
     @property
     def untouched(self) -> bytes:
         """The client's body without the members for Steno."""
-        if not any(name in self.source for name in OWN_MEMBERS):
+        if self.source.members.keys().isdisjoint(OWN_MEMBERS):
             return self.source.text
         return self.source.spliced(remove=OWN_MEMBERS)
 

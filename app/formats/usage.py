@@ -180,10 +180,10 @@ def prompt_tokens(usage: object) -> int | None:
     """
     if not isinstance(usage, dict):
         return None
-    if (whole := next((name for _, name in MEMBERS["prompt"] if name in usage), None)) is None:
-        tokens = sum(_count(usage.get(part)) for part in PROMPT_PARTS)
+    if whole := [usage[name] for _, name in MEMBERS["prompt"] if name in usage]:
+        tokens = 0 if any(map(_count, map(usage.get, CACHE_PARTS))) else _count(whole[0])
     else:
-        tokens = 0 if any(_count(usage.get(part)) for part in CACHE_PARTS) else _count(usage[whole])
+        tokens = sum(map(_count, map(usage.get, PROMPT_PARTS)))
     return tokens if 0 < tokens <= MOST_TOKENS else None
 
 

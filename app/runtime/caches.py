@@ -292,12 +292,14 @@ class Cache(Generic[K, V]):
     def keep(self, key: K, value: V) -> None:
         size = self._size(key, value) + ENTRY_BYTES
         with self._caches.lock:
-            self.pop(key)
+            if key in self._values:
+                self.pop(key)
             self._values[key] = value
             self._caches.sizes[self, key] = size
             self._caches.bytes_of[self._name] += size
             self._caches.held_bytes += size
-            self._caches.make_room()
+            if self._caches.held_bytes > self._caches.most_bytes:
+                self._caches.make_room()
 
     def pop(self, key: K) -> V | None:
         with self._caches.lock:
