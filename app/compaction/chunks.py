@@ -53,8 +53,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction also made the next chunk. A view with this chunk must then also have a
-    next chunk of the same kind (fold or no fold). If the history has no such chunk, this condition does not apply."""
+    """True if the same compaction also made the next chunk. A view with this chunk must then also have a next
+    chunk of the same kind (fold or no fold). If the history has no such chunk, this condition does not apply."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()

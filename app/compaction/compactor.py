@@ -238,7 +238,7 @@ class RequestCompactor:
             await self._compute(lambda: self.state.needs_no_summary)
 
     async def _affordable_mask(self, state: PlanningState) -> tuple[MaskBoundary | None, bool]:
-        """Return the due mask or None, and whether a due mask is missing because it costs more than it saves."""
+        """Return the due mask or None, and whether Steno rejects a due mask because it costs more than it saves."""
         boundary = await self._compute(lambda: due_mask(state))
         if boundary is None or not self.request.policy.cost_gate:
             return boundary, False
@@ -256,8 +256,8 @@ class RequestCompactor:
     # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. Make none if it would cost too much, if
-        a due mask costs too much, if there are objections, or if the compaction can run in the background."""
+        """Make the due compaction, or wait for the process that makes it. Make no compaction if it
+        or a due mask costs too much, if there are objections, or if a background compaction is enough."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -276,7 +276,7 @@ class RequestCompactor:
 
     async def _due_plan(self) -> tuple[Plan | None, bool]:
         """Return the due compaction or None, and whether it costs too much. Once the request has finished a compaction,
-        ignore the costs of others."""
+        ignore the costs of further compactions."""
         state, options, series, prices = self.state, self._summary_options(), self.request.series, Prices()
         if state.policy.cost_gate and not self.finished:
             prices = self.compactor.prices(self.request, options.model)

@@ -99,7 +99,7 @@ UNTOUCHED = Decision(None)
 
 
 def floor_exceeded(conversation: Conversation, budget: Budget, model: str) -> Reasons:
-    """Return the reason for a prompt that no compaction can make fit, with the sizes of its required parts."""
+    """Return the reason why a prompt cannot fit: the sizes of the parts that no compaction can shrink."""
     reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
     places = conversation.transcript.messages.instruction_places

@@ -67,9 +67,9 @@ class SummaryOptions(Struct, frozen=True):
     values_share: float = 0.0
     """Maximum share of a chunk for exact values."""
     user_words: bool = False
-    """Whether the user's words are quoted after a summary."""
+    """Whether Steno quotes the user's words after a summary."""
     failed_results: int = 0
-    """Maximum number of failed tool calls that are appended to a summary verbatim, because models omit them."""
+    """Maximum number of failed tool calls that Steno appends to a summary verbatim, because models omit them."""
 
     @property
     def cumulative(self) -> bool:
@@ -77,7 +77,7 @@ class SummaryOptions(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """Range of messages for one chunk: from `start` to before `stop`."""
+    """Range of messages for one chunk: from `start` to `stop` - 1."""
 
     start: int
     stop: int
