@@ -1,6 +1,6 @@
 """Events about a compaction in a client's stream, before the provider answers.
 
-Each format has its own frames for them: a class derived from `EarlyFrames`, next to the format's `AnswerEditor`.
+Each format writes these events in frames of its own, with a subclass of `EarlyFrames` next to its `AnswerEditor`.
 """
 
 from __future__ import annotations

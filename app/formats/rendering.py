@@ -183,8 +183,8 @@ class Breakpoints(Struct, frozen=True):
     def added(self, source: RawObject, payload: Sequence[bytes], quotation: str) -> list[bytes] | None:
         """Return the payload with one more breakpoint, on the last possible part before the quotation.
 
-        Return None if the client sets no breakpoints, if the payload has as many as allowed, if no part before the
-        quotation may have one, or if the last such part has one already. `source` is the client's request.
+        Return None if the client sets no breakpoints, or if the payload has the maximum number. Also return None if no
+        part before the quotation can get a breakpoint, or the last such part has one. `source`: the client request.
         """
         for member in self.members:
             # Unless the mode is `explicit`, OpenAI sets one breakpoint itself, which counts towards the limit.

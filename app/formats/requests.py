@@ -154,8 +154,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether Steno can count the prompt's tokens: if the client runs all tools, and the request has no response
-        schema and no option by which the provider adds or removes text."""
+        """Whether Steno can count the prompt's tokens. Steno cannot count tools that the provider runs, response
+        schemas, and text that the provider adds or removes."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False

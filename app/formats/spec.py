@@ -70,9 +70,9 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     optional: tuple[str, ...]
     """Members, including the operator's parameters, that Steno stops sending once a provider's error names them."""
     other_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors that name an optional member but have another cause, by the name of the member."""
+    """Patterns of errors, by the name of an optional member that they name. These errors have another cause."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors that an optional member causes but that do not name it, by the name of the member."""
+    """Patterns of errors, by the name of the optional member that causes them. These errors do not name the member."""
     caps: tuple[str, str]
     """Names of the output cap: for most models, and for models that reason by default."""
     least_output: int = 0

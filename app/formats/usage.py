@@ -132,8 +132,8 @@ def read_usage(usage: object, model: str = "") -> Tokens:
     """Return the tokens that the provider reported, for the ledger; impossible numbers are None.
 
     Steno assumes that `prompt_tokens` includes Anthropic's cache parts, unless their sum is larger. Steno adds
-    reasoning to the completion if the provider left it out: if reasoning exceeds the completion, or if the total is the
-    sum of prompt, completion and reasoning. `model` is the model that answered.
+    reasoning to the completion in two cases: reasoning exceeds the completion, or the total is the sum of prompt,
+    completion and reasoning. `model` is the model that answered.
     """
     if not isinstance(usage, dict):
         return Tokens()

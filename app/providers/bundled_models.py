@@ -70,7 +70,7 @@ class ListedModel(Struct, frozen=True):
     regions: dict[str, float] = {}
     """Price factors by region. The provider's answer names the region."""
     cap: int | None = None
-    """Prompt tokens above which a compaction is due in any window, if the model reads long prompts well; else None."""
+    """Prompt tokens above which a compaction is due in any window. Models that read long prompts well have a cap."""
 
     def tariff(self, name: str) -> Tariff:
         """Return the list prices as a tariff. `name` is the name by which the model was called."""

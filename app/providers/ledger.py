@@ -79,8 +79,8 @@ class Ledger:
         return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
-        """Whether the provider probably still caches the conversation's last prompt. False until an answer to this
-        process reports cached tokens."""
+        """Whether the provider probably still caches the conversation's last prompt. False until this process has
+        received an answer with cached tokens."""
         latest = self._sent.get((tenant, conversation_id, model))
         return latest is not None and latest.sent.caches and self._is_recent(latest)
 

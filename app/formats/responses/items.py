@@ -63,7 +63,7 @@ class CallType(NamedTuple):
 
 
 class OutputType(NamedTuple):
-    """Names of the members with the result and with the call's id, in one type of item."""
+    """Names of the members with the result and with the call's id, for one type of item."""
 
     member: str
     id: str = "call_id"
