@@ -100,7 +100,7 @@ class Path(Struct, frozen=True):
     covered: int = 0
     """Number of messages that the chunks replace."""
     tokens: int = 0
-    """Tokens of the summaries and the carried messages."""
+    """Tokens of the summaries, and of the messages that stay verbatim beside them."""
 
     @property
     def rank(self) -> tuple[int, int, tuple[str, ...]]:
@@ -266,7 +266,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
     """Source of the user's words that are quoted after the note on omitted messages; None if the policy quotes none."""
 
     def with_pins(self, pins: tuple[int, ...]) -> PlanningState:
-        """Return the state with these pinned messages in place of its own pins. Steno does not mask pinned messages."""
+        """Return the state with these pinned messages instead of its previous pins. Pinned messages are not masked."""
         if pins == self.conversation.kept.pins:
             return self
         conversation = self.conversation.with_pins(pins)

@@ -570,5 +570,5 @@ def _label_words(name: str) -> str:
 
 
 def _lowered(found: str) -> str:
-    """Return the word in lower case if it begins with two capitals, otherwise unchanged."""
+    """Return a word in capitals, such as `TOTAL`, in lower case, and a word such as `Total` unchanged."""
     return found.lower() if found[:2].isupper() else found

@@ -387,7 +387,7 @@ class SummaryRouting:
     providers: Providers
     estimator: Estimator
     base_model: Callable[[str], str]
-    """Function from a model to the model whose rules for counting tokens apply."""
+    """Function that returns, for a given model, the model whose rules for counting tokens apply."""
 
     def options(self, request: ChatRequest, *, warm: bool) -> SummaryOptions:
         """Return the summary options. `warm`: whether the provider has the conversation in its prompt cache."""

@@ -391,7 +391,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
-    """Return the index of the first unit that stays. Replay the history unit by unit, as earlier requests did."""
+    """Return the index of the first unit that stays. Replay the history unit by unit, to repeat earlier omissions."""
     gone, tokens = 0, fixed
     said = held = 0
     for number, unit in enumerate(units):

@@ -38,7 +38,7 @@ that is too high only starts compaction a little early."""
 CONFIRMED = 3
 """Number of samples that must agree with a line before Steno accepts a ratio below the prior's ratio."""
 CONFIRMING = 1.0
-"""Minimum total weight of the agreeing samples, so that small prompts alone never lower the ratio."""
+"""Minimum total weight of the agreeing samples, so that a few very small prompts never lower the ratio."""
 AGREEING = 0.1
 """Largest relative error of a sample that agrees with a line."""
 
@@ -175,7 +175,7 @@ def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
 
 
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
-    """Return a sample of the pictures' cost; None if the cost of the request's text is uncertain.
+    """Return a sample of the pictures' cost; None if the cost of the request's text is uncertain or too large.
 
     `calibration` is the calibration of texts. `text` and `pictures` are estimates without the learnt scale.
     """

@@ -177,7 +177,7 @@ def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
 
 
 def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
-    """Return the tokens omitted from a call; 0 unless its status is 200."""
+    """Return the tokens omitted from a call; 0 if the sizes are unknown or the status is not 200."""
     return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
 
 
