@@ -70,7 +70,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     optional: tuple[str, ...]
     """Members, including the operator's parameters, that Steno stops sending once a provider's error names them."""
     other_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors, by the name of an optional member that they name. These errors have another cause."""
+    """Patterns of errors, by the name of an optional member. The errors name the member, but have another cause."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}
     """Patterns of errors, by the name of the optional member that causes them. These errors do not name the member."""
     caps: tuple[str, str]

@@ -42,7 +42,7 @@ COMPACTION_PROMPTS = (
 """A request's last text begins with one of these if the client compacts its history itself."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
-"""Option for thinking that was signed over another prompt. The provider's refusals of such thinking name it."""
+"""Option for thinking that was signed over another prompt. The provider's refusals of this thinking name the option."""
 _THINKING_REFUSED = re.compile(
     rb"(?:signature|data). in .(?:redacted_)?thinking. block"
     rb"|blocks in the latest assistant message cannot be modified"
