@@ -279,7 +279,7 @@ def _trimmed(message: Message) -> Message:
 def _too_many(sizes: Mapping[int, int], total: int, window: int) -> set[int]:
     """Return the positions of the results to clear: the oldest, until the prompt fills less than `CLEAR_RATIO` of the
     window. Skip results that are not longer than the placeholder (`CLEARED`). Return none if all results together have
-    fewer than `LEAST_CLEARED` characters. `total`: characters of the prompt before."""
+    fewer than `LEAST_CLEARED` characters. `total`: characters of the prompt before clearing."""
     found: set[int] = set()
     for index, size in sizes.items() if sum(sizes.values()) >= LEAST_CLEARED else ():
         gain = size - len(CLEARED)
