@@ -65,8 +65,8 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 OPENCODE = "OPENCODE_CONFIG_CONTENT"
 
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
-"""Variable that tells Claude Code that its base URL leads to Anthropic. Otherwise, with a base URL other than
-Anthropic's, Claude Code assumes a window of 200,000 tokens instead of the model's own."""
+"""Variable that tells Claude Code that its base URL leads to Anthropic. Without this variable, Claude Code assumes a
+window of 200,000 tokens for each model, unless the base URL is Anthropic's own."""
 
 cli = typer.Typer(rich_markup_mode="markdown")
 

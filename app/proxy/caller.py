@@ -114,8 +114,8 @@ class Identity(Struct, frozen=True):
 class Authenticator:
     """Identifies callers.
 
-    A key means the same tenant in every header. Several keys together mean another tenant than each key alone: one
-    of the keys may be a placeholder that many callers send, for example because an SDK requires a key.
+    A key means the same tenant in every header. Several keys together mean another tenant than each key alone, because
+    one of the keys may be a placeholder that many callers send.
     """
 
     digests: Digests

@@ -2,8 +2,8 @@
 
 Each range (tenant, series, level, first and last digest) has at most one chunk. A fold is a summary of summaries. When
 a user corrects a summary, one transaction deletes its chunk and every fold over it, and stores a chunk with the user's
-text. The chunks of a series have the same strategy and focus. A mask is a boundary in a history: answered tool results
-before the boundary are masked.
+text. The chunks of a series have the same strategy and focus. A mask is a boundary in a history: tool results before
+the boundary are masked if the assistant has used them.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ Key = tuple[str, ...]
 
 
 class Queue(dict[Key, T]):
-    """Rows that are not stored yet, the earliest first."""
+    """Rows that are not stored yet. The most recently changed row is the last."""
 
     dropped = 0
     """Number of rows that the full queue or the database refused. A row counts once for each of its requests."""
@@ -88,7 +88,7 @@ def _requests_of(row: object) -> int:
 
 
 class WriteBehind:
-    """Bounded queues of conversations, usage records and histories. A row stays in its queue until it is stored."""
+    """Queues of conversations, usage records and histories. A row stays until the database stores or refuses it."""
 
     def __init__(self, database: Database, guard: Guard, largest_history: int) -> None:
         """Histories of more than `largest_history` bytes are not stored."""
