@@ -32,8 +32,8 @@ class TriggerSettings(Section):
     token_ratio: Ratio | None = 0.70
     """Share of the limit. A compaction is due if the estimated prompt exceeds this share. Null: the limit itself.
 
-    The limit is the window minus the request's output cap (at most a quarter of the window). Without a cap, the
-    limit is the window minus 5 %, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
+    The limit is the window minus the request's output cap (at most a quarter of the window). Without a cap, Steno
+    subtracts 5 % of the window, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
     before Steno compacts it, because estimates are off by some percent.
     """
     tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
@@ -76,8 +76,8 @@ class BackgroundSettings(Section):
     """Make summaries after an answer, so that later requests need not wait.
 
     Up to 0.97 of the limit, a request [does not wait](summaries.md#in-the-background) for a due summary. A larger
-    request is shortened or waits. If this is off, the request that exceeds the trigger waits. This setting also applies
-    to a preset that a request or a model chooses, unless that preset switches it off.
+    request waits. With `false`, every request waits for its due summary. This setting also applies to a preset that a
+    request or a model chooses, unless that preset switches it off.
     """
 
 
@@ -89,8 +89,8 @@ class RecallSettings(Section):
 
     [Recall](what-is-kept.md#recall) chooses passages by their words. Directly after a compaction, the prompt with its
     quotations has at most 1.1 times the target. Later, only the limit counts. For a question, passages may take three
-    times this share. All quotations together may take three times this share, too. Exact values may take three quarters
-    of this share.
+    times `max_ratio`. The quotations for all messages together may take as much. Exact values may take three quarters
+    of `max_ratio`.
     """
 
 
@@ -187,7 +187,7 @@ class SummarySettings(Section):
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    If Steno updates an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), it adds a note to them. Your
+    If Steno updates an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), it adds a note. Your
     instructions also replace `librechat`'s separate instructions for updates. Stored summaries do not change.
     """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)

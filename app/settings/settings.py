@@ -74,7 +74,7 @@ class Settings(BaseSettings):
         openrouter: {base_url: "https://openrouter.ai/api/v1", models: ["*/*"], api_key_env: "OPENROUTER_API_KEY"}
     """
     models: tuple[ModelSettings, ...] = ()
-    """Windows of models, in tokens. The first matching entry overrides the provider's data and Steno's own.
+    """Windows of models, in tokens. The first matching entry overrides the provider's and Steno's own data.
 
     Steno compares `match` with the model's name, and with the part after its last slash (`openai/gpt-4o`). An entry for
     `gpt-4*` hides a later `gpt-4o*`. Each entry needs `context_window`, `base_model` or `preset`, and applies to all

@@ -64,8 +64,8 @@ class StorageSettings(Section):
     retention_days: int | None = Field(30, ge=1, le=36_500)
     """Days without use after which Steno deletes stored data; null: never.
 
-    Each request uses its conversation, with pins, masks and stored messages. Each payload uses the summaries in it.
-    Steno deletes all other records that many days after their creation.
+    A request counts as use of its conversation, with pins, masks and stored messages. A payload counts as use of its
+    summaries. Steno deletes all other records that many days after their creation.
     """
     messages: bool = False
     """Store the [history](archive.md) of each conversation's latest request as the client sent it, without secrets.

@@ -153,7 +153,7 @@ class NamedUpstreamSettings(UpstreamSettings):
     """A further provider."""
 
     models: tuple[str, ...] = ()
-    """Models of this upstream, as names or globs such as `llama-*`; if empty, only a base URL selects the upstream."""
+    """Models of this upstream, as names or globs such as `llama-*`; if empty, a base URL or a format selects it."""
 
     @model_validator(mode="before")
     @classmethod
