@@ -89,8 +89,8 @@ class RecallSettings(Section):
 
     [Recall](what-is-kept.md#recall) chooses passages by their words. Directly after a compaction, the prompt with its
     quotations has at most 1.1 times the target. Later, only the limit counts. For a question, passages may take three
-    times `max_ratio`. The quotations for all messages together may take as much. Exact values may take three quarters
-    of `max_ratio`.
+    times `max_ratio`, and so may the quotations for all messages together. Exact values may take three quarters of
+    `max_ratio`.
     """
 
 
