@@ -82,7 +82,7 @@ test: dev-env ## all tests but the long suites; options: PYTEST_ARGS='-k lease' 
 release-check: dev-env ## all tests and every long suite, as before a release, and one table of what came of each; options: ONLY="faults chaos"
 	@$(VENV)/python scripts/release_check.py $(ONLY)
 
-properties: dev-env ## the property tests, with twenty times as many examples
+properties: dev-env ## the property tests, with twelve times as many examples
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/unit -k "properties or members or sse" --timeout 3600 $(PYTEST_ARGS)
 
 coverage: dev-env ## unit tests and golden exchanges, which together have to cover the pure modules to the last branch
@@ -102,7 +102,7 @@ replays: dev-env ## recorded conversations under every preset in every format, a
 	$(VENV)/python -m pytest tests/release/test_replay.py tests/release/test_rivals.py \
 		tests/release/test_relay_bench.py $(PYTEST_ARGS)
 
-lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
+lease: dev-env ## the lease against its model: 5,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
 
 fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7

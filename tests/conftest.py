@@ -22,7 +22,7 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ENOUGH and not os.statv
 # No deadline, and no check of speed: how busy the machine is is not what a property is about. `make properties` looks
 # much longer.
 settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", settings.get_profile("quick"), max_examples=500)
+settings.register_profile("long", settings.get_profile("quick"), max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_886,
     "app/formats": 5_963,
-    "tests": 44_973,
+    "tests": 44_983,
     "lab": 8_000,
 }
 """Lines of Python by folder, at most."""

@@ -36,6 +36,9 @@ MOST_STEPS = 400
 """Number of parser events above which other tasks run before the next piece. One packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
+IDLE_SECONDS = 75.0
+"""Seconds after which an idle connection of a client is closed. Most balancers close theirs earlier (nginx after 60).
+If Steno closed first, a request sent at this moment would fail."""
 TELLING_SECONDS = 1.0
 """Seconds that a refused connection stays open, because a client that is still sending reads the answer late."""
 
@@ -410,7 +413,7 @@ class StrictProtocol(HttpToolsProtocol):
             self.idle.join(self, self.receive_seconds)
         else:
             self._rests = True
-            self.idle.join(self, self.timeout_keep_alive)
+            self.idle.join(self, IDLE_SECONDS)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse bytes that the parser cannot read, with more detail than uvicorn's message."""

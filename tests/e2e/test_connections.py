@@ -80,6 +80,14 @@ def test_a_connection_without_a_request_makes_room(before_scripted: StartSteno) 
             assert read_answer(connection).status == 200
 
 
+def test_an_idle_connection_is_closed(before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.http.protocol.IDLE_SECONDS", 0.5)
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_bytes(BODY))
+        assert read_answer(connection).status == 200
+        assert is_closed(connection)
+
+
 def test_requests_that_pile_up_on_a_connection_are_bounded(
     before_scripted: StartSteno, scripted: ScriptedProvider
 ) -> None:

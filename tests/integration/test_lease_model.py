@@ -326,7 +326,7 @@ def play(url: str | None, runs: int, steps: int) -> None:
 @pytest.mark.timeout(4 * 3_600 if LONG else 300)
 def test_lease_on_sqlite_keeps_its_promises() -> None:
     """At most one live holder, growing epochs, fenced and repeatable commits."""
-    play(None, 20_000 if LONG else 60, 50 if LONG else 30)
+    play(None, 5_000 if LONG else 60, 50 if LONG else 30)
 
 
 @pytest.mark.timeout(4 * 3_600 if LONG else 300)
