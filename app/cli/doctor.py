@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import httpx2
@@ -22,7 +22,6 @@ from app.checks import Finding, check_database, check_settings, check_upstream, 
 from app.cli.command import Config, DatabaseURL, Upstream, WindowOption, at_window, fail, failing_on, settings_of
 from app.compaction.budget import Window
 from app.http.headers import new_instance
-from app.http.loopback import serve
 from app.main import create_app, open_providers
 from app.providers.model_listings import ListingOutcome, ModelListing
 from app.providers.providers import Provider, Providers
@@ -35,8 +34,6 @@ from app.tokens.tokenizer import Tokenizer
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
 """Printed states, by the state of a finding. Only the verdict (the first printed line) shows fatal problems as such."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
-
-ANSWER_SECONDS = 120.0
 
 cli = typer.Typer(rich_markup_mode="markdown")
 
@@ -170,23 +167,20 @@ def plan(
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         fail(f"The request must be a JSON object: {error}.")
     request["format"] = written or request.get("format") or ("responses" if "input" in request else "chat_completions")
-    with failing_on(ConfigurationError), asking(at_window(settings, window) if window else settings) as client:
-        answer = client.post("/context/plan", json=request)
+    with failing_on(ConfigurationError):
+        answer = asyncio.run(ask_for_plan(at_window(settings, window) if window else settings, request))
     if answer.status_code != 200:
         fail(answer.json()["error"]["message"])
     typer.echo(msgspec.json.format(answer.text))
 
 
-@contextmanager
-def asking(settings: Settings) -> Iterator[httpx2.Client]:
-    """Start a Steno in this process, on loopback and with a database in memory. Yield an HTTP client for this Steno.
-
-    Raises `ConfigurationError` if the settings are not valid.
-    """
+async def ask_for_plan(settings: Settings, request: dict[str, Any]) -> httpx2.Response:
+    """Send the request to an application in this process, with a database in memory."""
     in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
     alone = {"storage": in_memory, "server": ServerSettings(), "clients": ClientSettings()}
-    with (
-        serve(create_app(settings.model_copy(update=alone), reports=False)) as server,
-        httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
+    app = create_app(settings.model_copy(update=alone), reports=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client,
     ):
-        yield client
+        return await client.post("/context/plan", json=request)

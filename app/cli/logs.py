@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import structlog
 
@@ -17,6 +17,9 @@ from app.store import DatabaseUnusable
 
 _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|ExceptionGroup)(?=:|$)')
 """Pattern of traceback lines with a place in the code or the kind of an error."""
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
+COLUMNS, INDENT = 120, 21
+"""Longest line of text, and the spaces before its continuation: the columns before an event's name."""
 
 
 Shape = Literal["auto", "json", "text"]
@@ -35,7 +38,7 @@ def configure_logging(level: str, shape: Shape, file: IO[str] | None = None) -> 
     if readable:
         # repr_native_str: escapes values, so that they cannot imitate a log line or control the terminal.
         console = structlog.dev.ConsoleRenderer(colors=colors, repr_native_str=True, sort_keys=False)
-        render = [_without_empty, console]
+        render = [_shorten, console, _wrap]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -87,9 +90,25 @@ def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> 
     return event
 
 
-def _without_empty(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Remove empty fields and the logger's name, because people read these lines."""
-    return {name: value for name, value in event.items() if name != "logger" and value not in (None, "", [], {})}
+def _shorten(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Remove empty fields, the logger and the status, which follows from the actions. Join a request's token counts."""
+    left_out = ("logger", "context_status")
+    shown = {name: value for name, value in event.items() if name not in left_out and value not in (None, "", [], {})}
+    if "tokens_before" in shown:
+        shown["tokens"] = "{tokens_before} -> {tokens_after} of {window}".format_map(shown)
+    return {name: shown[name] for name in shown if name not in ("tokens_before", "tokens_after", "window")}
+
+
+def _wrap(_logger: object, _method: str, text: Any) -> str:
+    """Continue the event's line on the next line after `COLUMNS` columns. A traceback below it stays as it is."""
+    line, *below = str(text).split("\n", 1)
+    wrapped, width = "", 0
+    for word in re.findall(r"\S+ *", line):
+        shown = _COLOR.sub("", word)
+        if width + len(shown.rstrip()) > COLUMNS:
+            wrapped, width = f"{wrapped.rstrip()}\n{' ' * INDENT}", INDENT
+        wrapped, width = wrapped + word, width + len(shown)
+    return "\n".join([wrapped.rstrip(), *below])
 
 
 def _places(error: BaseException) -> Iterator[str]:

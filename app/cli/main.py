@@ -42,6 +42,7 @@ class Commands(TyperGroup):
         ctx.color = False if are_colors_off() else None
         gc.disable()  # Garbage collection would take an eighth of the import's time, and find nothing.
         module = import_module(f"app.cli.{COMMANDS[str(name)][0]}")
+        gc.freeze()
         gc.enable()
         return name, typer.main.get_group(module.cli).commands[str(name)], rest
 

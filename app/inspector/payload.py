@@ -133,11 +133,11 @@ def _cut(kind: str, text: str, beside: str = "") -> Said:
 
 _WHOLE = ("instructions", "verbatim", "carried", "pinned")
 """Kinds of parts whose messages are unchanged."""
-_NOT_STORED = "It is worked out for each request and not stored."
+_NOT_STORED = "Steno makes it anew for each request and does not store it."
 _NOTES = {
     "instructions": "Not stored.",
     "tools": "Tools, the response format and additions of the provider. Steno never stores their text.",
-    "stub": "A line of Steno's own that says messages were left out.",
+    "stub": "Steno's note that messages were left out.",
     "user_words": f"The user's words in messages that are left out. {_NOT_STORED}",
     "client_instructions": f"Instructions of the client in messages that are left out, repeated. {_NOT_STORED}",
     "exact_values": f"Exact values of messages that are left out. {_NOT_STORED}",
@@ -205,16 +205,16 @@ def entry_of(place: Place, chunks: Mapping[str, SummaryChunk]) -> Entry:
 Tone = Literal["plain", "over", "done", "bad"]
 SOURCES = {
     "config": "set in the settings",
-    "provider": "as its provider says",
+    "provider": "as the provider reports",
     "learnt": "learnt from a refusal",
     "bundled": "from the bundled list of models",
-    "default": "assumed: its size is not known",
+    "default": "a guess, because its size is unknown",
 }
 """Displayed words for the sources of a window."""
 _STEPS: Mapping[str, tuple[str, Tone, str]] = {
-    "stored.fits": ("Checked", "plain", "With {summaries} of those stored the prompt has {tokens} tokens: enough"),
-    "stored.too_large": ("Checked", "over", "With {summaries} of those stored the prompt has {tokens} tokens"),
-    "mask.set": ("Masked", "done", "Results of tools that the assistant has answered are shortened from here on"),
+    "stored.fits": ("Checked", "plain", "With {summaries} from the store, the prompt fits: {tokens} tokens"),
+    "stored.too_large": ("Checked", "over", "With {summaries} from the store, the prompt has {tokens} tokens"),
+    "mask.set": ("Masked", "done", "From here on, results of tools that the assistant has answered are shortened"),
     "mask.put_off": ("Mask put off", "plain", "Shortening results of tools would cost more than it saves"),
     "summarise.made": ("Summarised", "done", "Made {summaries}, {tokens} tokens in all"),
     "summarise.awaited": ("Waited", "plain", "Another request was making the summary that was due"),
@@ -224,7 +224,7 @@ _STEPS: Mapping[str, tuple[str, Tone, str]] = {
     "summarise.failed": ("Not summarised", "bad", "A summary was due and could not be made"),
     "summarise.deleted": ("Not summarised", "bad", "The conversation was deleted while its summary was made"),
     "summarise.store_away": ("Not summarised", "bad", "The database did not answer"),
-    "summarise.nothing_to_summarise": ("Not summarised", "bad", "There is nothing left that a summary could stand for"),
+    "summarise.nothing_to_summarise": ("Not summarised", "bad", "No messages are left that a summary could replace"),
     "summarise.not_begun": ("Not summarised", "bad", "A summary was due, and none was begun"),
 }
 """Title, tone and sentence by step and outcome, for the steps before the choice of a payload."""
@@ -233,7 +233,7 @@ _PAYLOADS = {
     "widest": "Every stored summary and mask",
     "fit": "The history with large texts shortened",
     "prune": "The history without its oldest messages",
-    "truncate": "The history with all that was left cut short",
+    "truncate": "The history with all remaining texts cut short",
     "without_summaries": "The history cut, without summaries",
     "unchanged": "The request as it came",
 }
@@ -250,25 +250,27 @@ def explained(plan: Mapping[str, Any] | None, sent: int) -> Iterator[Explained]:
     """Explain a payload: the numbers of its plan, and each tried step with its outcome. `plan`: the stored plan (see
     `account_of` in `compaction/decision`), or None if no compaction was due. `sent`: tokens of the latest request."""
     if plan is None:
-        sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
+        sentence = (
+            f"The client's {whole(sent)} tokens were under the trigger, and Steno forwarded the request unchanged."
+        )
         yield Explained("Nothing was due", sentence)
         return
     came, went, trigger = plan["estimated"], plan["forwarded"], plan["trigger"]
     source = SOURCES.get(plan["window_source"], plan["window_source"])
     yield Explained(
-        "Room", f"A window of {whole(plan['window'])}, {source}; the prompt may use {whole(plan['limit'])}."
+        "Room", f"A window of {whole(plan['window'])} tokens, {source}; the prompt may use {whole(plan['limit'])}."
     )
     over = f"{whole(came - trigger)} over" if came > trigger else "within"
     received = f"{whole(came)} tokens, {over} the trigger of {whole(trigger)}."
     yield Explained("Received", received, "over" if came > trigger else "plain")
     yield Explained(
         "Minimum",
-        f"{whole(plan['floor'])} tokens of it are never touched: instructions, tools and the last user message."
+        f"{whole(plan['floor'])} tokens never change: instructions, tools and the last user message."
         f" A compaction aims at {whole(plan['target'])}.",
     )
     yield from map(_step, plan["steps"])
     fewer = f", {whole(came - went)} fewer." if came > went else "."
-    yield Explained("Went out", f"{whole(went)} tokens{fewer}", "done")
+    yield Explained("Forwarded", f"{whole(went)} tokens{fewer}", "done")
 
 
 def _step(step: Mapping[str, Any]) -> Explained:

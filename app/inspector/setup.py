@@ -15,7 +15,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.checks import Finding, check_upstream
-from app.compaction.budget import Window
 from app.inspector.pages import render
 from app.inspector.sessions import PageRoute, SignInNeeded, TheInspector, Visit, base_for_clients, visit_of
 from app.providers.providers import Provider
@@ -56,7 +55,7 @@ async def show_setup(request: Request, inspector: TheInspector) -> Response:
         has_all=request.scope.get(LISTENER) != "callers",
         findings=_findings(visit) if visit.sees_server else [],
         upstreams=[_upstream(provider) for provider in services.providers.all],
-        windows=await _windows(visit),
+        **await _windows(visit),
     )
 
 
@@ -87,18 +86,21 @@ def _upstream(provider: Provider) -> dict[str, str]:
     }
 
 
-async def _windows(visit: Visit) -> list[tuple[str, str, Window]]:
-    """Return name, upstream and window of the models that the tenant used last. If there are none, or the database is
-    unavailable, return models that providers list or the settings name."""
+async def _windows(visit: Visit) -> dict[str, Any]:
+    """Return name, upstream and window of the models that the tenant used last, and the number of `more` models whose
+    windows providers report. Without used models or database, the list has models of providers and settings."""
     used: list[str] = []
     with suppress(StoreUnavailable):
         used = await visit.find(read_models_used)
     known = visit.services.providers.known(visit.tenant, used)
-    return [
+    rows = [
         (name, provider.name, provider.windows.window_of(name, visit.tenant))
-        for name in (used or [*known])[:MOST_MODELS]
+        for name in dict.fromkeys((*used, *known))
         for provider in known.get(name, ())
     ]
+    shown = {*(used or [*known])[:MOST_MODELS]}
+    others = {name for name, _, window in rows if name not in shown and window.source == "provider"}
+    return {"windows": [row for row in rows if row[0] in shown], "more": len(others)}
 
 
 @router.get("/docs")

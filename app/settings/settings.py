@@ -224,8 +224,12 @@ def environment_name(key: str) -> str:
 def _check_names() -> None:
     """Raise `ConfigurationError` for a `STENO_` variable that is no setting, because it may be mistyped."""
     sections = {environment_name(name) for name in Settings.model_fields}
+    removed = {environment_name(key): instead for key, instead in REMOVED.items()}
     for name, value in os.environ.items():
-        is_known = name in _OUTSIDE_NAMES or name.split("__")[0] in sections
+        section = name.split("__")[0]
+        if section in removed:
+            raise ConfigurationError(f"{name} is no setting any more. {removed[section]}")
+        is_known = name in _OUTSIDE_NAMES or section in sections
         if name.startswith("STENO_") and not is_known and not _KUBERNETES.match(f"{name}={value}"):
             known = ", ".join(sorted(sections))
             raise ConfigurationError(f"{name} is not a setting of Steno. Known: {known} (nested with __).")
@@ -304,6 +308,8 @@ def _problem(error: ErrorDetails) -> str:
     got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
     if kind == "extra_forbidden":
         return f"{key} is not a setting; known there: {', '.join(siblings)}"
+    if kind == "too_short" and is_secret:
+        return f"{key} must have at least {error['ctx']['min_length']} characters"
     if kind == "value_error":
         return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
     return f"{key}: {_IN_YAML.get(kind, error['msg'])}{got}"

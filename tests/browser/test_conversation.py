@@ -141,6 +141,7 @@ async def test_every_part_of_the_page_is_there_and_fits(shop: Shop, open_at: Ope
     for name in ("Tokens by request", "What fills the window", "Summaries", "Messages", "Actions"):
         await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
     assert await page.locator(".token-chart:visible").count() == 1
+    assert await page.locator(".fill rect").count() == 200
     assert await fits_its_width(page)
     for more in ("/payload", "/delete"):
         await page.goto(f"{shop.path()}{more}")
@@ -195,7 +196,7 @@ async def test_another_callers_conversation_is_not_there(shop: Shop, open_at: Op
 
 async def test_without_stored_messages_the_shape_is_shown_and_what_to_switch_on(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.forgetting, shop.path())
-    await expect(page.get_by_text("as plain text, for as long as its conversation")).to_be_visible()
+    await expect(page.get_by_text("as plain text, until their conversation is deleted")).to_be_visible()
     stretches = page.locator("#messages .row")
     assert await stretches.count() >= 2
     assert "clerk wrote" not in await page.locator("#messages").inner_text()
@@ -208,6 +209,8 @@ async def test_a_summary_stands_beside_the_messages_that_it_was_made_from(shop: 
     assert chunk["text"] in await page.locator(".beside .whole").first.inner_text()
     assert await page.locator(".sources > li").count() == chunk["last_index"] - chunk["first_index"] + 1
     assert (await page.locator(".values li").all_inner_texts()) == chunk["values"]
+    words = await page.locator(".user-words li").first.inner_text()
+    assert words == "turn {turn}: {text}".format_map(chunk["user_words"][0])
 
 
 @pytest.mark.parametrize("more", ["", "/payload", "/delete"])

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from app.inspector.sessions import COOKIE, MOST_GUESSES, Sessions
 from app.proxy.caller import ANONYMOUS
+from tests.e2e.commands import until
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno
 
@@ -105,6 +106,13 @@ def test_a_stranger_sees_on_the_landing_page_what_is_public_alone(used: Steno) -
         assert hidden not in shown
 
 
+def test_the_setup_page_counts_the_listed_models_that_the_caller_did_not_use(steno: StartSteno) -> None:
+    started = steno(upstream={"discover_windows": True}, models=[])
+    say(started.url, None, "one")
+    with browser(started.url) as client:
+        until(lambda: "10 more models, windows reported by the provider" in client.get("/").text)
+
+
 def test_a_key_that_nobody_checked_shows_nothing_of_the_operators(used: Steno) -> None:
     """The provider checks keys, and Steno does not: anyone can send a chat with a made-up key, and sign in with it."""
     say(used.url, "made-up", "of-somebody")
@@ -132,7 +140,7 @@ def test_a_person_sees_what_is_the_persons_and_never_another_ones(person: int, u
             shown = client.get(path).text.replace(f"of-{CANARIES[1 - person]}", "")
             if "q=" not in path:
                 assert CANARIES[1 - person] not in shown, path
-        assert "No conversation is like that" in client.get(f"/ui/conversations?q={CANARIES[1 - person]}").text
+        assert "No conversation matches" in client.get(f"/ui/conversations?q={CANARIES[1 - person]}").text
         assert client.get(f"/ui/conversations/of-{CANARIES[1 - person]}").status_code == 404
         assert client.get("/ui/tenants").status_code == 404
 

@@ -74,18 +74,10 @@ def drawn(*requests: ChartedRequest) -> Any:
     return SimpleNamespace(**chart)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 3_000_000),
-            st.integers(0, 3_000_000),
-            st.integers(0, 2_000_000),
-            st.integers(0, 2_000_000),
-        ),
-        min_size=1,
-        max_size=60,
-    )
-)
+SIZES = st.tuples(*2 * [st.integers(0, 3_000_000)], *2 * [st.integers(0, 2_000_000)])
+
+
+@given(st.lists(SIZES, min_size=1, max_size=60))
 def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int, int]]) -> None:
     shown = [
         request(
@@ -102,8 +94,7 @@ def test_everything_is_inside_the_chart(requests: list[tuple[int, int, int, int]
     at = [float(number) for point in chart.area.split() for number in point.split(",")[1:]]
     at += [float(point.split(",")[1]) for point in chart.sent.split()] + [at for at, _ in chart.y_ticks]
     at += [mark[end] for mark in chart.marks for end in ("upper", "lower")]
-    assert all(0 <= height <= 100 for height in at)
-    assert all(0 <= column.x <= 100 for column in chart.columns)
+    assert all(0 <= each <= 100 for each in (*at, *(column.x for column in chart.columns)))
 
 
 # The window

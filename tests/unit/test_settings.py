@@ -113,7 +113,8 @@ def test_neither_every_page_nor_every_address_may_spend_the_operators_key(
 
 
 def test_the_password_of_the_inspector_is_long_and_never_repeated() -> None:
-    for given in ("hunter2-hunter2", ["hunter2"], {"a": "hunter2"}):
+    assert "inspector.password must have at least 16 characters." in refusal(inspector={"password": "hunter2"})
+    for given in (["hunter2"], {"a": "hunter2"}):
         said = refusal(inspector={"password": given})
         assert "inspector.password" in said
         assert "hunter2" not in said
@@ -155,6 +156,8 @@ def test_a_removed_setting_is_found_in_the_environment_and_in_the_file(
     monkeypatch.delenv("STENO_CONFIG")
     monkeypatch.setenv("STENO_LIMITS__TOKENS_PER_DAY", "1000")
     assert "limits.tokens_per_day is no setting any more" in refusal()
+    monkeypatch.setenv("STENO_TOKENIZER__DIRECTORY", "/tables")
+    assert refusal() == f"STENO_TOKENIZER__DIRECTORY is no setting any more. {REMOVED['tokenizer']}"
 
 
 # Merged with another
