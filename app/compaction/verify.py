@@ -269,12 +269,14 @@ def coverage_of(
     """
     view, messages = view or whole(conversation), conversation.transcript.messages
     spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}
-    entries = [_entry(conversation, part) for part in view.parts]
+    entries, left = [_entry(conversation, part) for part in view.parts], line.to_provider_tokens(view.tokens)
     for part, entry in zip(view.parts, entries, strict=True):
-        entry["tokens"] -= sum(tokens for index, tokens in spared.items() if index in sent_in(part))
-        for name in entry.keys() & {"tokens", "user_words_tokens"}:
-            entry[name] = round(line.ratio * entry[name])
-    left = line.to_provider_tokens(view.tokens) - sum(entry["tokens"] for entry in entries)
+        if spared:
+            entry["tokens"] -= sum(tokens for index, tokens in spared.items() if index in sent_in(part))
+        if "user_words_tokens" in entry:
+            entry["user_words_tokens"] = round(line.ratio * entry["user_words_tokens"])
+        entry["tokens"] = round(line.ratio * entry["tokens"])
+        left -= entry["tokens"]
     tools = max(0, min(left, round(line.ratio * conversation.costs.fixed)))
     leading = len(conversation.instructions)
     return [{"kind": "instructions", "messages": leading, "tools_tokens": tools, "tokens": left}, *entries]

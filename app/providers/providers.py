@@ -57,6 +57,8 @@ class Provider:
         self.calibrations = calibrations
         self.host = settings.host
         """Host of the base URL. The rules for counting a prompt's tokens depend on it."""
+        known = (size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending))
+        self._largest_body = min(known, default=None)
         self.speaks, self.is_meant_for = settings.speaks, settings.is_meant_for
         counts = windows.answered_tenants.__contains__
         self.streamed_usage: TenantFacts[tuple[str, str], StreamedUsage] = TenantFacts(LEARNT_SECONDS, counts=counts)
@@ -105,8 +107,7 @@ class Provider:
         return own if own in able else next(iter(able), own)
 
     def largest_body(self, format_: WireFormat) -> int:
-        known = [size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending)]
-        return min(known, default=format_.spec.largest_body)
+        return self._largest_body or format_.spec.largest_body
 
     def serves(self, model: str) -> bool:
         """True if a glob pattern in the upstream's settings matches the model. The default upstream has no patterns."""

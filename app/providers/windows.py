@@ -99,9 +99,9 @@ class Windows:
         """
         window, name = self._unlearnt(model, asked), _limit_key(model, asked)
         own, confirmed = self.limits.own(tenant, name), self.limits.confirmed(name)
-        limits = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
-        if not limits:
+        if own is None and not confirmed:
             return window
+        limits = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
         answered, measured = self._most_answered(tenant, name), self._measured.get((tenant, name))
         usable = (limit for limit in limits if limit == measured or limit >= least_of(window))
         limit = min((limit for limit in usable if limit >= answered), default=None)

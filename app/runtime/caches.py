@@ -53,10 +53,10 @@ class BoundedMap(OrderedDict[K, V]):
 
     def use(self, key: K) -> V | None:
         """Return the value, and mark the entry as the most recent."""
-        if key not in self:
-            return None
-        self.move_to_end(key)
-        return self[key]
+        value = self.get(key)
+        if value is not None:
+            self.move_to_end(key)
+        return value
 
     def keep(self, key: K, value: V) -> None:
         self[key] = value
@@ -137,7 +137,10 @@ class TenantFacts(Generic[K, V]):
         self._facts.setdefault(what, {})[tenant] = value, until
 
     def own(self, tenant: str, what: K) -> V | None:
-        value, until = self._facts.get(what, {}).get(tenant, (None, 0.0))
+        facts = self._facts.get(what)
+        if facts is None or tenant not in facts:
+            return None
+        value, until = facts[tenant]
         return value if until > self._clock() else None
 
     def confirmed(self, what: K) -> list[V]:
@@ -290,16 +293,15 @@ class Cache(Generic[K, V]):
             return self._values.get(key)
 
     def keep(self, key: K, value: V) -> None:
-        size = self._size(key, value) + ENTRY_BYTES
-        with self._caches.lock:
-            if key in self._values:
-                self.pop(key)
+        caches, size = self._caches, self._size(key, value) + ENTRY_BYTES
+        with caches.lock:
+            grown = size - caches.sizes.pop((self, key), 0)
             self._values[key] = value
-            self._caches.sizes[self, key] = size
-            self._caches.bytes_of[self._name] += size
-            self._caches.held_bytes += size
-            if self._caches.held_bytes > self._caches.most_bytes:
-                self._caches.make_room()
+            caches.sizes[self, key] = size
+            caches.bytes_of[self._name] += grown
+            caches.held_bytes += grown
+            if caches.held_bytes > caches.most_bytes:
+                caches.make_room()
 
     def pop(self, key: K) -> V | None:
         with self._caches.lock:

@@ -228,14 +228,10 @@ def _upsert_heads(connection: AsyncConnection) -> Insert:
     )
 
 
-def _created_at(head: str) -> sa.ScalarSelect[int]:
-    # Columns by name: for column objects SQLAlchemy would add `heads` to the subquery, and compare with all its rows.
-    tenant: sa.ColumnElement[str] = sa.literal_column(f"{head}.tenant")
-    conversation_id: sa.ColumnElement[str] = sa.literal_column(f"{head}.conversation_id")
-    owner = conversations.alias()
-    return (
-        sa.select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
-    )
+def _created_at(head: str) -> sa.ColumnElement[int]:
+    # As text: for column objects SQLAlchemy would add `heads` to the subquery, and compare with all its rows.
+    owner = f"owner.tenant = {head}.tenant AND owner.id = {head}.conversation_id"
+    return sa.literal_column(f"(SELECT owner.created_at FROM conversations AS owner WHERE {owner})")  # noqa: S608 - constants
 
 
 async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:

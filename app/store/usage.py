@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import DAY_MS, Page, Paging, insert_into, moment, now_ms, owned, read_page, usage_records
@@ -29,6 +31,13 @@ _SAME = (
     *("tier", "price_source", "priced_model", "cost", "saved_cost", "status", "context_status", "values_kept"),
 )
 """Columns with the same names as fields of `UsageRecord`."""
+_FIELDS = {
+    **{name: name for name in _SAME},
+    **{f"{name}_tokens": name for name in ("estimated", "forwarded", "saved")},
+    **{f"{name}_tokens": f"tokens.{name}" for name in _REPORTED},
+}
+"""Fields of `UsageRecord` by column. The other columns are null in records without prices, decision or summary."""
+_values = attrgetter(*_FIELDS.values())
 
 
 class UsageRecord(Struct, frozen=True, kw_only=True):
@@ -166,7 +175,7 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
     statement = insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing()
     rows = [_row(record) for record in records]
     given = sorted({name for row in rows for name, value in row.items() if value is not None})  # Half are null.
-    await connection.execute(statement, [{name: row[name] for name in given} for row in rows])
+    await connection.execute(statement, [{name: row.get(name) for name in given} for row in rows])
 
 
 async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
@@ -274,22 +283,17 @@ _FOR_ANSWERS: sa.ColumnElement[bool] = sa.literal_column("for_answers")
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:
-    decided, made, price = record.decided, record.made, record.price
-    return {
-        **{name: getattr(record, name) for name in _SAME},
-        **{f"{name}_tokens": getattr(record, name) for name in ("estimated", "forwarded", "saved")},
-        **{f"{name}_tokens": getattr(record.tokens, name) for name in _REPORTED},
-        **{f"{name}_rate": price and getattr(price, name) for name in _RATES},
-        "searches": record.searches or None,
-        **{f"{name}_tokens": decided and getattr(decided, name) for name in ("window", "limit", "trigger")},
-        "actions": decided and ",".join(decided.actions),
-        "reason": decided and decided.reason,
-        "waited_seconds": decided and decided.waited_seconds,
-        "replaced_tokens": made and made.replaced,
-        "summary_tokens": made and made.summary,
-        "seconds": made and made.seconds,
-        "summary_id": made and made.summary_id,
-    }
+    row = dict(zip(_FIELDS, _values(record), strict=True)) | {"searches": record.searches or None}
+    if record.price is not None:
+        row |= {f"{name}_rate": rate for name, rate in asdict(record.price).items()}
+    if (decided := record.decided) is not None:
+        row |= {"window_tokens": decided.window, "limit_tokens": decided.limit, "trigger_tokens": decided.trigger}
+        row |= {"actions": ",".join(decided.actions), "reason": decided.reason}
+        row["waited_seconds"] = decided.waited_seconds
+    if (made := record.made) is not None:
+        row |= {"replaced_tokens": made.replaced, "summary_tokens": made.summary}
+        row |= {"seconds": made.seconds, "summary_id": made.summary_id}
+    return row
 
 
 def _stored(row: sa.Row[Any]) -> StoredUsage:

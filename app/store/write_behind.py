@@ -233,6 +233,8 @@ class WriteBehind:
     def is_erased(self, tenant: str, conversation_id: str, epoch: int) -> bool:
         """True if this process erased the conversation after the epoch, or may have forgotten such an erasure."""
         later = self.epoch - epoch
+        if not later:
+            return False
         erased = islice(reversed(self._erased), later)
         return later > len(self._erased) or any(what.covers(tenant, conversation_id) for what in erased)
 

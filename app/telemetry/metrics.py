@@ -40,6 +40,7 @@ ESTIMATED, FORWARDED, SAVED = "estimated", "forwarded", "saved"
 difference."""
 REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
 """Kinds of tokens that providers report."""
+TOKENS = (*REPORTED, ESTIMATED, FORWARDED, SAVED)
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
 RECORDED = ("requests", "usage", "histories")
@@ -143,7 +144,7 @@ class Metrics:
             "steno_tokens",
             "Tokens of answered calls, as providers reported them, and by Steno's estimate.",
             purpose=_PURPOSES,
-            kind=(*REPORTED, ESTIMATED, FORWARDED, SAVED),
+            kind=TOKENS,
         )
         self.recalled_tokens = Counter(
             "steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.", registry=registry
@@ -250,8 +251,8 @@ class Metrics:
         forwarded: int | None = None,
         cost: float | None = None,
     ) -> None:
-        counts = {kind: getattr(tokens, kind) for kind in REPORTED}
-        for kind, number in (counts | {ESTIMATED: estimated, FORWARDED: forwarded, SAVED: saved}).items():
+        reported = tokens.prompt, tokens.completion, tokens.cached, tokens.reasoning, tokens.written
+        for kind, number in zip(TOKENS, (*reported, estimated, forwarded, saved), strict=True):
             if number and number > 0:  # A counter cannot go down.
                 self._tokens[purpose, kind].inc(number)
         if cost:
