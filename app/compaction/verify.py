@@ -23,6 +23,7 @@ from app.compaction.view import (
     Pinned,
     Pruned,
     Summary,
+    Verbatim,
     View,
     carried_context,
     message_of,
@@ -285,6 +286,9 @@ def coverage_of(
 def _entry(conversation: Conversation, part: Part) -> dict[str, Any]:
     transcript = conversation.transcript
     match part:
+        case Verbatim(start, stop) | Pinned(start, stop):
+            name = "pinned" if isinstance(part, Pinned) else "verbatim"
+            return {"kind": name, **_place(start, stop - 1), "tokens": transcript.tokens(start, stop)}
         case Summary(chunk):
             place = _place(chunk.first_index, chunk.last_index)
             said = {"user_words_tokens": chunk.user_words_tokens} if chunk.user_words else {}
@@ -295,12 +299,9 @@ def _entry(conversation: Conversation, part: Part) -> dict[str, Any]:
             return {"kind": by, **_place(index, index), "tokens": tokens}
         case Pruned(start, stop, by):
             return {"kind": "pruned", "by": by, **_place(start, stop - 1), "tokens": 0}
-        case Note(kind, _, tokens, quoted):
-            return {"kind": kind, **({"messages": list(quoted)} if quoted else {}), "tokens": tokens}
         case _:
-            name = "pinned" if isinstance(part, Pinned) else "verbatim"
-            tokens = transcript.tokens(part.start, part.stop)
-            return {"kind": name, **_place(part.start, part.stop - 1), "tokens": tokens}
+            quoted = {"messages": list(part.messages)} if part.messages else {}
+            return {"kind": part.kind, **quoted, "tokens": part.tokens}
 
 
 def _place(first: int, last: int) -> dict[str, int]:

@@ -8,11 +8,20 @@ from contextlib import suppress
 from time import monotonic
 
 import structlog
+from msgspec.structs import replace
 
 from app.runtime.caches import BoundedMap, LogThrottle
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 from app.store.calibrations import learn_calibrations, read_calibrations
-from app.tokens.calibration import Calibration, Sample, observe, prior_for, rejection_reason
+from app.tokens.calibration import (
+    Calibration,
+    Sample,
+    observe,
+    picture_scale,
+    pictures_of,
+    prior_for,
+    rejection_reason,
+)
 from app.tokens.counting_rules import LONGEST_MODEL
 
 log = structlog.get_logger("steno.calibrations")
@@ -60,8 +69,12 @@ class Calibrations:
 
     def of(self, key: CalibrationKey) -> Calibration:
         """Return the calibration from memory. Without samples, return the assumed calibration of a new model."""
-        known = self._known.use(key) if len(key.model) <= LONGEST_MODEL else None
-        return known or Calibration(prior_for(key.model, key.formula, key.tools))
+        return self._known.use(key) or Calibration(prior_for(key.model, key.formula, key.tools))
+
+    def picture_scale(self, key: CalibrationKey) -> float:
+        """Return the factor for the estimated tokens of pictures, where `key` is the key of texts."""
+        known = self._known.use(replace(key, formula=pictures_of(key.formula), tools=False))
+        return 1.0 if known is None else picture_scale(known.line.ratio)
 
     def is_due(self, key: CalibrationKey) -> bool:
         """Whether `learn` would use a sample now. False if the model's name is too long."""

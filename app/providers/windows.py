@@ -37,6 +37,7 @@ log = structlog.get_logger("steno.windows")
 
 GUESSED_WINDOW = 128_000
 """Assumed window of a model that no source knows."""
+_GUESS = Window(GUESSED_WINDOW, "default", note="neither configured nor announced nor known: a guess")
 ANY_TENANT = ""
 """Value of `tenant` in calls that belong to no tenant. Such a call gets only the data that all tenants may see."""
 CLOSE = 0.07
@@ -128,8 +129,7 @@ class Windows:
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens)
         known, listed = bundled_window((entry and entry.base_model) or model), listing.of(model) if listing else None
-        guessed = Window(GUESSED_WINDOW, "default", note="neither configured nor announced nor known: a guess")
-        window = complete(listed, known) if listed else known or guessed
+        window = complete(listed, known) if listed else known or _GUESS
         if entry is not None and entry.max_input_tokens:
             window = replace(window, max_input=entry.max_input_tokens)
         if asked is None or asked <= window.context:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -34,7 +33,7 @@ def learn_status(attempt: Attempt, status: int) -> None:
     """Record an answered call. Its usage is added later, if the provider reports it."""
     attempt.calls.append(Call(status))
     request = attempt.request
-    if status == HTTPStatus.OK:
+    if status == 200:
         request.provider.windows.add_answered(request.tenant)
         conversation, decision = request.conversation, attempt.decision
         if request.thinking_from and changes_with_each_request(conversation, decision.view):

@@ -36,7 +36,6 @@ from app.runtime.tasks import WorkerThreads
 from app.settings.compaction import Policies
 from app.settings.presets import read_preset
 from app.store import CalibrationKey
-from app.tokens.calibration import picture_scale, pictures_of
 from app.tokens.counting_rules import LONGEST_MODEL
 from app.tokens.estimate import Count
 from app.tokens.estimator import Estimator, Prompt
@@ -322,8 +321,7 @@ class ModelLimits:
             threshold=wire.wishes.threshold,
             body_bytes=int(BODY_SHARE * provider.largest_body(caller.format)),
         )
-        of_pictures = replace(key, formula=pictures_of(formula), tools=False)
-        scale = picture_scale(provider.calibrations.of(of_pictures).line.ratio)
+        scale = provider.calibrations.picture_scale(key)
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, scale)
 
     def for_summaries(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:

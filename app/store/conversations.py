@@ -194,8 +194,7 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[C
         for digest, turn in seen.heads
     }
     if its_heads:
-        keys = sorted(its_heads)
-        new = [{"tenant": tenant, "digest": digest, **its_heads[tenant, digest]} for tenant, digest in keys]
+        new = [{"tenant": tenant, "digest": digest, **head} for (tenant, digest), head in sorted(its_heads.items())]
         await connection.execute(_upsert_heads(connection), new)
     await note_use(connection, {(seen.tenant, chunk) for seen in ordered for chunk in seen.summaries})
 
