@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_185,
+    "app": 37_202,
     "app/cli": 1_460,
     "app/compaction": 8_990,
     "app/conversation": 1_925,
@@ -28,7 +28,7 @@ LINES = {
     "app/store": 3_500,
     "app/telemetry": 475,
     "app/tokens": 1_886,
-    "app/formats": 5_963,
+    "app/formats": 5_973,
     "tests": 44_983,
     "lab": 8_000,
 }

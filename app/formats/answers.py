@@ -151,8 +151,8 @@ class AnswerEditor:
         self.usage_said |= usage
         self.model, self.tier = model or self.model, tier or self.tier
         reasons = [reason for path in spec.reasons for reason in values_at(held, path) if reason]
-        self.window_full = self.window_full or any(map(says_window_full, reasons))
         is_cut_off = Ending.CUT_OFF in map(spec.ending_of, reasons)
+        self.window_full = self.window_full or (is_cut_off and any(map(says_window_full, reasons)))
         self.at_length = self.at_length or (spec.length_tells_window and is_cut_off)
         return reasons
 

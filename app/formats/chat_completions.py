@@ -477,12 +477,12 @@ class ChatRequest(WireRequest, frozen=True):
 
     @classmethod
     def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:  # noqa: ARG003
-        choices, stream_options = source.value("n"), source.value("stream_options")
+        choices, says_usage = source.value("n"), source.raw("stream_options") not in (None, b"null", b"{}")
         return {
             "answer": {
                 "choices": choices if isinstance(choices, int) else 1,
-                "wants_usage": object_of(stream_options).get("include_usage") is True,
-                "says_whether_usage": source.raw("stream_options") not in (None, b"null", b"{}"),
+                "wants_usage": says_usage and object_of(source.value("stream_options")).get("include_usage") is True,
+                "says_whether_usage": says_usage,
             },
             "forbids_tools": "none" in (source.value("tool_choice"), source.value("function_call")),
         }

@@ -32,7 +32,6 @@ from app.formats.requests import (
     TooManyMessages,
     WireRequest,
     Wishes,
-    is_given,
     read_focus,
     read_options,
     read_pins,
@@ -107,30 +106,31 @@ class WireFormat:
             model = ""
         if not isinstance(model, str) or len(model) > LONGEST_MODEL:
             raise Unreadable("The request names no model.")
-        if source.raw(spec.history) in (None, b"null") and not hands_off:
+        raw_history = source.raw(spec.history) or b"null"
+        if raw_history == b"null" and not hands_off:
             raise Unreadable(f"The request has no {spec.history}.")
-        options = read_options(source)
-        if beginnings is not None and (source.raw(spec.history) or b"").startswith(b"["):
+        options, wishes = read_options(source), Wishes()
+        if beginnings is not None and raw_history.startswith(b"["):
             beginnings.keep(source, spec.history, elements, known)
-        # Pins are indexes into the client's history. Separate instructions and joined elements shift the messages.
-        moved = messages - len(elements)
-        pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
-        output = kind.output_in(source)
-        given = [name for name in spec.declaring_members if name in source.members]
+        if options:
+            # Pins are indexes into the client's history. Separate instructions and joined elements shift the messages.
+            moved = messages - len(elements)
+            pins = {max(len(leading), pin + moved) for pin in read_pins(options.get("pin"), len(elements))}
+            wishes = Wishes(options, read_focus(options.get("instructions")), tuple(sorted(pins)))
+        declared, has_tools = b"", False
+        for name in spec.declaring_members:
+            if (raw := source.raw(name)) is not None:
+                declared += b"%b:%b," % (name.encode(), raw)
+                has_tools = has_tools or (name in spec.tool_members and raw not in (b"null", b"[]"))
         return kind(
             source=source,
             raw_messages=(*leading, *history),
             model=model,
-            declared=b"".join([b"%b:%b," % (name.encode(), source.raw(name) or b"") for name in given]),
+            declared=declared,
             names=tuple(kind.names_in(source)),
-            has_tools=any(is_given(source, name) for name in spec.tool_members),
-            forbids_tools=members.pop("forbids_tools", source.value("tool_choice") == "none"),
-            answer=AnswerAsked(
-                streams,
-                output if isinstance(output, int) and output > 0 else None,
-                **members.pop("answer", {}),
-            ),
-            wishes=Wishes(options, read_focus(options.get("instructions")), tuple(sorted(pins))),
+            has_tools=has_tools,
+            answer=AnswerAsked(streams, kind.output_in(source), **members.pop("answer", {})),
+            wishes=wishes,
             **members,
         )
 

@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from app.conversation.reasons import Code
 
@@ -101,7 +103,7 @@ class TooManyValues(Unreadable):
     reason = Code.TOO_MANY_VALUES
 
 
-class Member(NamedTuple):
+class Member(Struct, frozen=True):
     key_start: int
     start: int
     stop: int
@@ -144,15 +146,16 @@ class RawObject:
     ) -> bytes:
         """Return the object with values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
         removed = [name for name in remove if name in self.members]
-        edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
-        edits += [(*self._with_comma(name, removed), b"") for name in removed]
+        edits = [(*self._with_comma(name, removed), b"") for name in removed] if removed else []
+        if replace:
+            edits += [(self.members[name].start, self.members[name].stop, value) for name, value in replace.items()]
         if add:
             left = len(self.members) - len(removed)
             end = self.text.rindex(b"}")  # After the last value, or after the opening brace.
             last = len(self.text[:end].rstrip(_SPACE)) if self.text[end - 1] in _SPACE else end
             edits.append((last, last, b"," + add if left else add))
         pieces, position = [], 0
-        for start, stop, value in sorted(edits, key=lambda edit: edit[:2]):
+        for start, stop, value in sorted(edits):
             pieces += [self.text[position:start], value]
             position = stop
         return b"".join((*pieces, self.text[position:]))
@@ -181,15 +184,18 @@ def _members(text: bytes) -> dict[str, Member]:
         return _members(readable)
     if len(values) > MOST_MEMBERS:
         raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
-    members, position = dict[str, Member](), text.index(b"{") + 1
+    members: dict[str, Member] = {}
+    position = text.index(b"{") + 1
     # If a key is repeated, the decoder keeps only its last value. Bytes then differ, or some are left at the end.
     for name, value in values.items():
         key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
-        if (key is None and text[position] in _BEFORE_KEY) or (key and key.end() - position == LONGEST_KEY):
+        start = position if key is None else key.end()
+        if (key is None and text[position] in _BEFORE_KEY) or start == position + LONGEST_KEY:
             raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
-        if key is None or not text.startswith(raw, key.end()):
+        if key is None or not text.startswith(raw, start):
             raise RepeatedKey(f"A key stands more than once, perhaps {name!r:.100}.")
-        members[name] = Member(key.start(1), key.end(), position := key.end() + len(raw))
+        position = start + len(raw)
+        members[name] = Member(key.start(1), start, position)
     if text[position : text.rindex(b"}")].strip(_SPACE):
         raise RepeatedKey("A key stands more than once.")
     return members
@@ -204,7 +210,7 @@ class LengthenedObject(RawObject):
         members, longer = _members(b'%b""%b' % (text[:start], text[stop:])), stop - start - len(b'""')
         self.text, self._start, self._stop, self._known = text, start, stop, known
         self.members = {
-            name: Member(*(position + longer * (position > start) for position in member))
+            name: Member(*(position + longer * (position > start) for position in astuple(member)))
             for name, member in members.items()
         }
 
@@ -317,20 +323,21 @@ class Where(NamedTuple):
 Path = tuple[str | Where, ...]
 
 
-def values_at(held: object, path: Path) -> Iterator[Any]:
-    """Yield the values at a path of members. For a list on the path, yield the values of each element."""
-    if not path:
-        yield held
-    elif isinstance(held, list):
-        for each in held:
-            yield from values_at(each, path)
-    elif isinstance(held, dict):
-        step, *rest = path
+def values_at(held: object, path: Path) -> list[Any]:
+    """Return the values at a path of members. For a list on the path, return the values of each element."""
+    for index, step in enumerate(path):
+        if isinstance(held, list):
+            return [value for each in held for value in values_at(each, path[index:])]
+        if not isinstance(held, dict):
+            return []
         if isinstance(step, Where):
-            if held.get(step.member) in step.values:
-                yield from values_at(held, tuple(rest))
+            if held.get(step.member) not in step.values:
+                return []
         elif step in held:
-            yield from values_at(held[step], tuple(rest))
+            held = held[step]
+        else:
+            return []
+    return [held]
 
 
 def objects_in(value: object) -> list[dict[str, Any]]:

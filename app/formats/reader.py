@@ -212,10 +212,7 @@ class MessageReader:
     def _remember(self, message: Message) -> Message:
         """Cache and return a message, or return the equal message that another thread cached first."""
         with self._lock:
-            if (held := self._messages.get(message.raw)) is not None:
-                return held
-            self._messages[message.raw] = message
-        return message
+            return self._messages.setdefault(message.raw, message)
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
@@ -290,6 +287,8 @@ class Beginnings:
 
     def find(self, body: bytes) -> Beginning | None:
         """Return the longest cached prefix of a body."""
+        if len(body) < SHORTEST:
+            return None
         with self._lock:
             above = bisect_right(self._stops, len(body))
             places = [

@@ -57,10 +57,10 @@ class AnswerAsked(Struct, frozen=True):
 class Wishes(Struct, frozen=True):
     """Options for Steno in a request: how to compact its history."""
 
-    options: Mapping[str, Any]
-    focus: str
+    options: Mapping[str, Any] = {}
+    focus: str = ""
     """Client's instructions for the summary, from `context.instructions`."""
-    pins: tuple[int, ...]
+    pins: tuple[int, ...] = ()
     """Indexes in `raw_messages` of the messages that stay verbatim, from `context.pin`."""
     threshold: int | None = None
     """Compaction trigger of this request, in prompt tokens."""
@@ -98,10 +98,10 @@ class WireRequest(Struct, frozen=True):
         """Yield the members that may hold the conversation id, in order of preference."""
         if (raw := source.raw("conversation_id")) is not None:
             yield "conversation_id", raw
-        if "metadata" not in source:
+        if (raw := source.raw("metadata")) is None:
             return
         try:
-            metadata = RawObject(source.raw("metadata") or b"{}")
+            metadata = RawObject(raw)
         except Unreadable:  # The provider decides on the body.
             return
         for name in ("conversation_id", "session_id"):
@@ -113,15 +113,20 @@ class WireRequest(Struct, frozen=True):
         return source.value("model"), source.value("stream") is True
 
     @classmethod
-    def output_in(cls, source: RawObject) -> object:
-        names, holders = cls.SPEC.output_members, cls.SPEC.output_parents
-        held = [object_of(source.value(name)) for name in holders] or [{name: source.value(name) for name in names}]
-        return next((output for each in held for name in names if (output := each.get(name))), None)
+    def output_in(cls, source: RawObject) -> int | None:
+        names, parents = cls.SPEC.output_members, cls.SPEC.output_parents
+        if parents:
+            objects = [object_of(source.value(name)) for name in parents]
+            held = [each.get(name) for each in objects for name in names]
+        else:
+            held = [source.value(name) for name in names if name in source.members]
+        first = next(filter(None, held), None)
+        return first if isinstance(first, int) and first > 0 else None
 
     @classmethod
     def elements_in(cls, source: RawObject) -> tuple[bytes, ...]:
         """Return the elements of the client's history. Raises `Unreadable`."""
-        return tuple(source.elements(cls.SPEC.history)) if cls.SPEC.history in source else ()
+        return tuple(source.elements(cls.SPEC.history)) if cls.SPEC.history in source.members else ()
 
     @classmethod
     def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - many formats have no such member
@@ -129,9 +134,9 @@ class WireRequest(Struct, frozen=True):
         return (), elements
 
     @classmethod
-    def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:  # noqa: ARG003 - in some formats there are none
-        """Return the values that only this format reads, by attribute name of the request object."""
-        return {}
+    def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:
+        """Return the values that each format reads in its own way, by attribute name of the request object."""
+        raise NotImplementedError
 
     @property
     def body(self) -> bytes:

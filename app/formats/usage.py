@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.formats.raw_json import as_text, object_of, objects_in, text_at
+from app.formats.raw_json import object_of, objects_in, text_at
 from app.formats.spec import FormatSpec
 from app.tokens.costs import MOST_TOKENS, UNBILLED, Bill, Tokens
 from app.tokens.counting_rules import LONGEST_MODEL
@@ -44,10 +44,10 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "audio": tuple((details, "audio_tokens") for details in _INPUT),
     "speech": tuple((details, "audio_tokens") for details in _OUTPUT),
-    "searches": (("server_tool_use", "web_search_requests"),),
     "total": (("", "total_tokens"),),
 }
 """Members that may hold each number, in order of preference: name of the containing object, and of the member."""
+_PREFERRED_LAST = tuple((name, place) for name, places in MEMBERS.items() for place in reversed(places))
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Pattern of models that may report reasoning only as a part of the total."""
 LONGEST_WORD = 64
@@ -65,7 +65,7 @@ class Usage(Struct, frozen=True):
     bill: Bill = UNBILLED
 
 
-def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -> Usage | None:
+def usage_of(said: dict[str, Any], model: str = "", tier: str = "", searches: int = 0) -> Usage | None:
     """Return the usage in an answer; None if the answer reports no usage.
 
     If the model read several prompts for one answer (`iterations`), `prompt` is None, because none of them is the
@@ -73,7 +73,7 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
     """
     if not said:
         return None
-    calls = objects_in(object_of(said).get("iterations"))
+    calls = objects_in(said.get("iterations"))
     prompt = prompt_tokens(said) if len(calls) <= 1 else None
     tokens = read_usage(said, model)
     if any(call.get("type") == "compaction" for call in calls):
@@ -86,13 +86,12 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
     return Usage(tokens, prompt, bill_of(said, model, tier, searches))
 
 
-def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -> Bill:
+def bill_of(said: dict[str, Any], model: str = "", tier: str = "", searches: int = 0) -> Bill:
     """Return the parts of an answer that determine its price.
 
     A gateway may call another provider with the client's own key. The cost then includes that provider's charge. If the
     answer does not report the charge, the cost is unknown.
     """
-    said = object_of(usage)
     cost = said.get("cost", said.get("estimated_cost"))
     cost = _amount(cost.get("total_cost") if isinstance(cost, dict) else cost)
     if (ticks := _amount(said.get("cost_in_usd_ticks"), MOST_CHARGED * TICKS)) is not None:
@@ -104,10 +103,14 @@ def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -
             own_key = upstream is not None and upstream > cost
         if own_key:
             cost = None if upstream is None else cost + upstream
-    words = (as_text(said.get("service_tier")), tier, as_text(said.get("inference_geo")))
-    given, beside, region = (word.lower() if len(word) <= LONGEST_WORD else "" for word in words)
-    tier = "fast" if said.get("speed") == "fast" else given or beside
-    return Bill(model[:LONGEST_MODEL], tier, region, searches + (_number(said, "searches") or 0), cost)
+    tier = "fast" if said.get("speed") == "fast" else _word(said.get("service_tier")) or _word(tier)
+    searched = _count(object_of(said.get("server_tool_use")).get("web_search_requests"))
+    searches += searched if searched <= MOST_TOKENS else 0
+    return Bill(model[:LONGEST_MODEL], tier, _word(said.get("inference_geo")), searches, cost)
+
+
+def _word(said: object) -> str:
+    return said.lower() if isinstance(said, str) and len(said) <= LONGEST_WORD else ""
 
 
 def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
@@ -121,8 +124,9 @@ def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
 
 def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, Any], str, str]:
     """Return usage members, model and service tier from a frame or an unstreamed answer."""
-    usage, model, tier = dict[str, Any](), "", ""
-    for held in (said, *(object_of(said.get(holder)) for holder in spec.answer_members)):
+    usage: dict[str, Any] = {}
+    model = tier = ""
+    for held in (said, *map(object_of, map(said.get, spec.answer_members))):
         usage |= {name: value for name, value in object_of(held.get(spec.usage)).items() if value is not None}
         model, tier = text_at(held, spec.model) or model, text_at(held, "service_tier") or tier
     return usage, model, tier
@@ -137,23 +141,23 @@ def read_usage(usage: object, model: str = "") -> Tokens:
     """
     if not isinstance(usage, dict):
         return Tokens()
-    prompt = prompt_tokens(usage)
-    if prompt is None and (reported := _number(usage, "prompt")) is not None:
+    prompt, numbers = prompt_tokens(usage), _numbers(usage)
+    if prompt is None and (reported := numbers.get("prompt")) is not None:
         parts = sum(_count(usage.get(part)) for part in CACHE_PARTS)
         prompt = reported + parts if parts > reported else reported
         prompt = prompt if prompt <= MOST_TOKENS else None
-    cached = _part_of(prompt, _number(usage, "cached"))
-    written = _number(usage, "written")
+    cached = _part_of(prompt, numbers.get("cached"))
+    written = numbers.get("written")
     if written is None and (ages := object_of(usage.get("cache_creation"))):
         written = sum(number for number in map(_count, ages.values()) if number <= MOST_TOKENS)
     written = _part_of(None if prompt is None else prompt - (cached or 0), written)
-    completion, reasoning = _number(usage, "completion"), _number(usage, "reasoning")
+    completion, reasoning = numbers.get("completion"), numbers.get("reasoning")
     if completion is None and "promptTokenCount" in usage:  # Google leaves out numbers that are zero.
         completion = 0
     if "thoughtsTokenCount" in usage and completion is not None:
         completion += reasoning or 0
     elif completion is not None:
-        total = _number(usage, "total")
+        total = numbers.get("total")
         rest = total - prompt - completion if total is not None and prompt is not None else 0
         if reasoning and (reasoning > completion or rest == reasoning):
             completion += reasoning
@@ -166,9 +170,9 @@ def read_usage(usage: object, model: str = "") -> Tokens:
         reasoning,
         written,
         # Nearly every answer reports 0 here.
-        _part_of(written, _number(usage, "written_hour")) or None,
-        _part_of(None if prompt is None else prompt - (cached or 0) - (written or 0), _number(usage, "audio")) or None,
-        _part_of(completion, _number(usage, "speech")) or None,
+        _part_of(written, numbers.get("written_hour")) or None,
+        _part_of(None if prompt is None else prompt - (cached or 0) - (written or 0), numbers.get("audio")) or None,
+        _part_of(completion, numbers.get("speech")) or None,
     )
 
 
@@ -180,8 +184,9 @@ def prompt_tokens(usage: object) -> int | None:
     """
     if not isinstance(usage, dict):
         return None
-    if whole := [usage[name] for _, name in MEMBERS["prompt"] if name in usage]:
-        tokens = 0 if any(map(_count, map(usage.get, CACHE_PARTS))) else _count(whole[0])
+    if "prompt_tokens" in usage or "promptTokenCount" in usage:
+        whole = usage["prompt_tokens" if "prompt_tokens" in usage else "promptTokenCount"]
+        tokens = 0 if any(map(_count, map(usage.get, CACHE_PARTS))) else _count(whole)
     else:
         tokens = sum(map(_count, map(usage.get, PROMPT_PARTS)))
     return tokens if 0 < tokens <= MOST_TOKENS else None
@@ -196,10 +201,11 @@ def _count(value: object) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
-def _number(usage: dict[str, Any], name: str) -> int | None:
-    """Return the first of the `MEMBERS` of `name` that is a number from 0 to `MOST_TOKENS`; None if there is none."""
-    for holder, member in MEMBERS[name]:
-        held = usage.get(holder) if holder else usage
-        if type(held) is dict and type(number := held.get(member)) is int and 0 <= number <= MOST_TOKENS:
-            return number
-    return None
+def _numbers(usage: dict[str, Any]) -> dict[str, int]:
+    """Return the numbers from 0 to `MOST_TOKENS` by their names in `MEMBERS`. For each name, the first one counts."""
+    objects = {name: held for name, held in {**usage, "": usage}.items() if type(held) is dict}
+    return {
+        name: number
+        for name, (holder, member) in _PREFERRED_LAST
+        if holder in objects and type(number := objects[holder].get(member)) is int and 0 <= number <= MOST_TOKENS
+    }

@@ -55,7 +55,7 @@ class ResponsesRequest(WireRequest, frozen=True):
 
     @classmethod
     def members_in(cls, source: RawObject, elements: Sequence[bytes]) -> dict[str, Any]:
-        return {"hands_off": _hands_off(source, elements)}
+        return {"hands_off": _hands_off(source, elements), "forbids_tools": source.value("tool_choice") == "none"}
 
     @property
     def is_typical(self) -> bool:
