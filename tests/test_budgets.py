@@ -14,9 +14,9 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_202,
+    "app": 37_226,
     "app/cli": 1_460,
-    "app/compaction": 8_990,
+    "app/compaction": 9_002,
     "app/conversation": 1_925,
     "app/http": 2_600,
     "app/inspector": 1_800,
@@ -27,7 +27,7 @@ LINES = {
     "app/settings": 1_389,
     "app/store": 3_500,
     "app/telemetry": 475,
-    "app/tokens": 1_886,
+    "app/tokens": 1_884,
     "app/formats": 5_973,
     "tests": 44_983,
     "lab": 8_000,

@@ -114,7 +114,7 @@ class Shares(Struct, frozen=True, kw_only=True):
 
     def for_model(self, cap: int) -> Shares:
         """Return a copy with the model's cap, unless the operator set another cap."""
-        return replace(self, cap=cap) if self.cap == CAP else self
+        return self if self.cap != CAP or cap == CAP else replace(self, cap=cap)
 
 
 class Budget(Struct, frozen=True):
@@ -193,12 +193,12 @@ def budget_for(
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
+    due = _due(window.context, limit, shares)
     # The output cap must exceed the thinking budget, and such a provider adds the cap to the prompt. So the limit has
     # room for the cap. `CEILING_SHARE` allows for an estimate that is a few percent too low.
-    if (least := least_output(window.context, output or 0, thinking)) > reserve:
+    if output and (least := least_output(window.context, output, thinking)) > reserve:
         limit = min(limit, int(CEILING_SHARE * max(0, window.context - least)))
     room: float = min(limit, shares.cap or limit)
-    due = _due(window.context, limit_of(window, reserve), shares)
     if threshold is not None:
         room, due = min(limit, threshold / (shares.trigger or 1.0)), min(limit, threshold)
     since = None
@@ -213,7 +213,7 @@ def budget_for(
         limit=line.to_estimate(limit),
         room=line.to_estimate(room),
         # Above the limit, a compaction is always due.
-        trigger=Trigger(min(line.to_estimate(due * caution), line.to_estimate(limit)), since),
+        trigger=Trigger(line.to_estimate(min(due * caution, limit)), since),
         target=line.to_estimate(target * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),

@@ -86,11 +86,12 @@ class Policy(Struct, frozen=True):
 
     def quiet_tokens(self, budget: Budget) -> int:
         """Return the number of tokens up to which a history exceeds no threshold."""
-        pressures = [FADE_AT] if self.fade else []
+        quiet = min(budget.limit, budget.trigger.quiet_tokens)
+        if self.fade:
+            quiet = min(quiet, int(FADE_AT * budget.limit) - 1)
         if self.mask and self.mask.pressure is not None:
-            pressures.append(self.mask.pressure)
-        thresholds = [budget.trigger.quiet_tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
-        return min(budget.limit, *thresholds)
+            quiet = min(quiet, int(self.mask.pressure * budget.limit) - 1)
+        return quiet
 
 
 class Path(Struct, frozen=True):

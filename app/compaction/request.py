@@ -135,7 +135,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     @property
     def turn(self) -> int:
         """Return the number of the current turn, from 1; 0 without a turn."""
-        return len(self.conversation.transcript.turn_starts)
+        return len(self.conversation.transcript.messages.turn_starts)
 
     def history_key(self, *scope: Hashable) -> HistoryKey:
         """Return the key of the history. It contains digests, because a conversation may have several histories.
@@ -158,11 +158,15 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         """Return the estimated tokens of the payload."""
         return decision.view.tokens if decision.view else self.conversation.tokens
 
+    @lazy
+    def received_tokens(self) -> int:
+        """Return the tokens of the client's prompt, as the provider counts them."""
+        return self.budget.line.to_provider_tokens(self.conversation.tokens)
+
     def tokens(self, decision: Decision) -> tuple[int, int]:
         """Return the tokens of the client's prompt and of the payload, as the provider counts them."""
-        reported = self.budget.line.to_provider_tokens
-        before = reported(self.conversation.tokens)
-        return before, reported(self.forwarded(decision)) if decision.view else before
+        before, view = self.received_tokens, decision.view
+        return before, self.budget.line.to_provider_tokens(view.tokens) if view else before
 
     def with_output_limits(self, decision: Decision) -> Decision:
         """Adapt the decision's output cap and actions to the payload. Lower the output cap if the provider adds it to
@@ -179,9 +183,10 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
 
     def _turns_thinking_off(self, decision: Decision) -> bool:
         """Return whether thinking must be off, because the payload lacks thinking of the current turn."""
+        if self.wire.thinking != "enabled":
+            return False
         conversation, view = self.conversation, decision.view
-        goes_without = self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
-        return goes_without and self.wire.thinking == "enabled"
+        return self.thinking_from > current_turn(conversation) + 1 or lacks_current_thinking(conversation, view)
 
     @property
     def adds_output(self) -> bool:

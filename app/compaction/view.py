@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy
-from functools import cache
 from typing import Literal
 
 from msgspec import Struct
@@ -119,11 +118,14 @@ class Conversation:
         self.history = history = messages if isinstance(messages, History) else History(messages)
         self.instructions = history.instructions
 
-        @cache  # All copies share the result, so that tokens are counted once.
+        found: list[Costs] = []  # All copies share the result, so that tokens are counted once.
+
         def counted() -> Costs:
-            costs, expired = count(), history.expired_places
-            shown = [0 if i in expired else tokens for i, tokens in enumerate(costs.messages)] if expired else ()
-            return replace(costs, messages=shown) if expired else costs
+            if not found:
+                costs, expired = count(), history.expired_places
+                shown = [0 if i in expired else tokens for i, tokens in enumerate(costs.messages)] if expired else ()
+                found.append(replace(costs, messages=shown) if expired else costs)
+            return found[0]
 
         self.count = counted
         rest, skipped = history.rest, len(self.instructions)
@@ -165,7 +167,8 @@ class Conversation:
 
     @lazy
     def tokens(self) -> int:
-        return self.costs.fixed + sum(self.costs.messages)
+        costs = self.costs
+        return costs.fixed + sum(costs.messages)
 
     @property
     def floor(self) -> int:

@@ -75,14 +75,19 @@ def queued_words(text: str) -> str | None:
 
 def without_context(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the texts without leading blocks and without blank texts. Of a reminder, keep only the user's words."""
-    own = (queued_words(text) or text for text in texts)
-    behind = (text[max((end for *_, end in _leading(text)), default=0) :] for text in own)
-    return tuple(text for text in behind if text.strip())
+    own: list[str] = []
+    for text in texts:
+        said = queued_words(text) or text
+        if blocks := _leading(said):
+            said = said[blocks[-1][2] :]
+        if said.strip():
+            own.append(said)
+    return tuple(own)
 
 
 def is_client_text(texts: Sequence[str]) -> bool:
     """Return whether a message with these texts consists of blocks only."""
-    return any(text.strip() for text in texts) and not without_context(texts)
+    return not without_context(texts) and any(text.strip() for text in texts)
 
 
 def blocks_in(message: Message, index: int) -> list[ContextBlock]:
@@ -103,18 +108,18 @@ def blocks_in(message: Message, index: int) -> list[ContextBlock]:
     return found
 
 
-def _leading(text: str) -> Iterator[tuple[ContextKind, int, int]]:
-    """Yield kind, start and end of each block at the beginning of a text, including white space around it."""
-    if queued_words(text) is not None:
-        return
+def _leading(text: str) -> list[tuple[ContextKind, int, int]]:
+    """Return kind, start and end of each block at the beginning of a text, including white space around it."""
+    blocks: list[tuple[ContextKind, int, int]] = []
     end = 0
-    while match := _BEGINNING.match(text, end):
+    while (match := _BEGINNING.match(text, end)) and not _QUEUED.fullmatch(text):
         kind = _KINDS[(match.lastindex or 1) - 1]
         close = text.find(kind.ends, match.end()) if kind.ends else len(text)
         if close < 0:
-            return
+            break
         start, end = end, len(text) - len(text[close + len(kind.ends) :].lstrip())
-        yield kind, start, end
+        blocks.append((kind, start, end))
+    return blocks
 
 
 class CarriedContext(Struct, frozen=True):

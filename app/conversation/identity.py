@@ -73,7 +73,8 @@ class Identity:
         return chain
 
     def _lengthened(self, chain: Chain, digests: Iterable[bytes]) -> Chain:
-        links, link, keyed = list[bytes](), chain.digests[-1], self._keyed
+        links: list[bytes] = []
+        link, keyed = chain.digests[-1], self._keyed
         for own in digests:
             made = keyed.copy()
             made.update(link)
@@ -147,9 +148,10 @@ Heads = tuple[tuple[bytes, int], ...]
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
     """Return the heads of a request: the positions before its last turn and after its last message. If the client
     edits or regenerates the last turn, Steno recognises the conversation by the first position."""
-    end, starts = len(transcript), transcript.turn_starts
-    now = ((chain[end], len(starts)),) if end else ()
-    return ((chain[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now
+    messages, digests = transcript.messages, chain.digests
+    end, starts = len(messages), messages.turn_starts
+    now = ((digests[end], len(starts)),) if end else ()
+    return ((digests[starts[-1]], len(starts) - 1), *now) if starts and starts[-1] else now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
@@ -162,16 +164,14 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
                 return
 
 
-def recognise(
-    transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]
-) -> Recognition:
+def recognise(chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]) -> Recognition:
     """Return the conversation of the known head that is latest in the history. If this head is more than one turn
     behind its conversation's tip, or no head is known, return a new conversation.
 
     The id of a new conversation depends on the history's digest, so that all replicas agree. If the history continues
     an older position of a conversation, the new conversation is a fork. A fork's id also depends on random bytes.
     """
-    end = chain[len(transcript)]
+    end = chain.digests[-1]
     if not known:
         return Recognition(_conversation_id(identity, end))
     deepest = known[0]

@@ -206,7 +206,7 @@ def own_message(text: str) -> Message:
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
-_CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
+_CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES, _BOUND = 1, 2, 4, 8, 16, 32
 """Bits of `History.held`: the kinds of content in a history."""
 
 
@@ -231,25 +231,34 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 
     def grown(self, new: Sequence[Message]) -> History:
         """Return this history extended by the new messages."""
+        if not self.rest:
+            return History((*self, *new))
+        if self.instructions:
+            rest = self._rest.grown(new)
+            whole: History = tuple.__new__(History, (*self.instructions, *rest))
+            whole.instructions = self.instructions
+            whole._rest = rest
+            whole.held = self.held | rest.held
+            return whole
         new = _paired(_in_turn(new, self), self)
         longer: History = tuple.__new__(History, (*self, *new))
-        if self.instructions:
-            if self._rest:
-                longer.instructions = self.instructions
-                longer._rest = self._rest.grown(new)
-                longer.held = self.held | longer._rest.held
-            return longer
-        if not self:
-            return longer
-        users = [place for place, message in enumerate(new, len(self)) if message.kind is Kind.USER]
-        added = reduce(or_, map(_held_by, new), 0)
+        users: list[int] = []
+        turns: list[int] = []
+        instructions: list[int] = []
+        added = 0
+        for place, message in enumerate(new, len(self)):
+            added |= _held_by(message)
+            if message.kind is Kind.INSTRUCTIONS:
+                instructions.append(place)
+            elif message.kind is Kind.USER:
+                users.append(place)
+                if not message.continues:
+                    turns.append(place)
         longer.instructions = ()
         longer.user_places = self.user_places + tuple(users)
-        longer.turn_starts = self.turn_starts + tuple(place for place in users if not longer[place].continues)
-        longer.instruction_places = self.instruction_places + tuple(
-            place for place, message in enumerate(new, len(self)) if message.kind is Kind.INSTRUCTIONS
-        )
-        goes_on = added & (_CALLS | _ANSWERS) or any(message.bound for message in (self[-1], *new))
+        longer.turn_starts = self.turn_starts + tuple(turns)
+        longer.instruction_places = self.instruction_places + tuple(instructions)
+        goes_on = self[-1].bound or added & (_CALLS | _ANSWERS | _BOUND)
         longer.unit_starts = self._units_of(longer) if goes_on else (*self.unit_starts, *range(len(self), len(longer)))
         longer.held = self.held | added
         if self.chained is None and self.counted is None:
@@ -352,8 +361,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
 def _in_turn(messages: Iterable[Message], before: History | None) -> list[Message]:
     """Return the messages with `kind` and `continues` set according to the messages before them."""
     last: Message | None = None  # Latest message that shows whether the assistant works; None before the first turn.
-    if before is not None and (rest := before.rest).turn_starts:
-        last = next(message for message in reversed(rest) if message.kind in _AT_WORK or message.begins_turn)
+    if before is not None and before.turn_starts:
+        last = next(message for message in reversed(before) if message.kind in _AT_WORK or message.begins_turn)
     placed: list[Message] = []
     for message in messages:
         now = _behind(last, message) if last is not None and message.kind is Kind.USER else message
@@ -407,7 +416,7 @@ def _callers(messages: Sequence[Message]) -> dict[int, tuple[Caller | None, ...]
     return found
 
 
-_AT_WORK = frozenset({Kind.ASSISTANT, Kind.RESULT})
+_AT_WORK = (Kind.ASSISTANT, Kind.RESULT)
 
 
 def _behind(last: Message, message: Message) -> Message:
@@ -436,6 +445,8 @@ def _held_by(message: Message) -> int:
         held |= _MEDIA
     if message.expires:
         held |= _EXPIRES
+    if message.bound:
+        held |= _BOUND
     return held | _THINKING if message.signed_thinking else held
 
 

@@ -207,7 +207,7 @@ async def parse_request(
     wants_recall = caller.allows(RECALL) and wishes.options.get("recall") is not False
     skipped = len(conversation.instructions)
     refused_thinking = partial(provider.thinking_from, tenant, format_.name, wire.model)
-    has_refused = refused_thinking(b"") > 0
+    has_refused = conversation.history.holds_signed_thinking and refused_thinking(b"") > 0
     return ChatRequest(
         tenant=tenant,
         conversation_id=recognised.conversation_id,

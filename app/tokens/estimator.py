@@ -94,8 +94,7 @@ class Estimator:
             kept = _Counted(way, (), None, ())
         counted, units = _split(history.instructions, rest, kept.tokens)
         beside = kept.beside if kept.declares == declares else way.remembered.use(_declared_key(way, declares))
-        keys = [_key(way, unit) for unit in units]
-        uncertain = list(zip(units, keys, map(way.remembered.use, keys), strict=True))
+        uncertain = [(unit, key := _key(way, unit), way.remembered.use(key)) for unit in units]
         return Prompt(way, history, counted, uncertain, declared, read, declares, beside)
 
     def _found(self, model: str, host: str, picture_scale: float, token_rules: TokenRules) -> _Way:

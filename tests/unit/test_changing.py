@@ -71,7 +71,7 @@ class Played:
         known = [self.heads[digest] for digest in possible_heads(talk.transcript, talk.chain) if digest in self.heads]
         with_tips = [Head(h.digest, h.conversation_id, h.turn, self.tips[h.conversation_id]) for h in known]
         fresh = partial(self.requests.to_bytes, 4, "big")
-        return recognise(talk.transcript, talk.chain, with_tips, IDENTITY, fresh).conversation_id
+        return recognise(talk.chain, with_tips, IDENTITY, fresh).conversation_id
 
     def _is_served(self, talk: Conversation) -> bool:
         covered = [c.last_index + 1 for c in self.chunks if c.through_digest in talk.chain.positions]

@@ -65,7 +65,7 @@ def known(talk: Conversation, *heads: Head) -> list[Head]:
 
 
 def identified(talk: Conversation, *heads: Head) -> tuple[str, str | None]:
-    found = recognise(talk.transcript, talk.chain, known(talk, *heads), IDENTITY, fresh)
+    found = recognise(talk.chain, known(talk, *heads), IDENTITY, fresh)
     return found.conversation_id, found.forked_from
 
 
@@ -86,10 +86,7 @@ def test_an_older_branch_is_a_new_conversation_that_knows_where_it_came_from() -
     name, origin = identified(branch, *old)
     assert name != "conv"
     assert origin == "conv"
-    assert (
-        name
-        != recognise(branch.transcript, branch.chain, known(branch, *old), IDENTITY, lambda: b"other").conversation_id
-    )
+    assert name != recognise(branch.chain, known(branch, *old), IDENTITY, lambda: b"other").conversation_id
 
 
 def test_the_deepest_head_decides() -> None:
