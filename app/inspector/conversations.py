@@ -54,11 +54,11 @@ HERE = "/ui/conversations"
 PER_PAGE = 50
 """Messages on a page of the timeline, and entries on a page of the payload."""
 DONE: Mapping[str, str] = {
-    "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
-    "compacted": "The summaries are made and stored, for the next request that needs them.",
-    "edited": "The text is saved, and used from the next request on.",
-    "deleted": "The summary is deleted: its messages are sent again, or summarised anew.",
-    "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
+    "pinned": "The message is pinned: each later payload has it word for word, even if a summary replaces its turn.",
+    "compacted": "The summaries are stored. Steno uses them as soon as a request needs them.",
+    "edited": "The text is saved. Steno uses it from the next request on.",
+    "deleted": "The summary is deleted. Later requests contain its messages again, or a new summary.",
+    "unpinned": "The message is not pinned any more. If a summary replaces it, later payloads omit its copy.",
 }
 """Messages about a successful action, by the action's name. The page shows one after the redirect."""
 

@@ -280,7 +280,7 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
     form = await read_form(request)
     token = visit.inspector.sessions.form_token(visit.session)
     if not compare_digest(token.encode(), form.get("form_token", "").encode(errors="replace")):
-        why = "This form is not of your session: it may have ended. Go back, reload the page, and try again."
+        why = "This form belongs to another session, or your session has ended. Reload the page and try again."
         raise OriginNotAllowed(why)
     return form
 
