@@ -14,7 +14,7 @@ from scripts.generate_settings import count
 ROOT = Path(__file__).parents[1]
 
 LINES = {
-    "app": 37_227,
+    "app": 37_251,
     "app/cli": 1_460,
     "app/compaction": 9_002,
     "app/conversation": 1_925,
@@ -28,7 +28,7 @@ LINES = {
     "app/store": 3_500,
     "app/telemetry": 475,
     "app/tokens": 1_884,
-    "app/formats": 5_974,
+    "app/formats": 5_998,
     "tests": 44_983,
     "lab": 8_000,
 }

@@ -119,7 +119,8 @@ class WireFormat:
             wishes = Wishes(options, read_focus(options.get("instructions")), tuple(sorted(pins)))
         declared, has_tools = b"", False
         for name in spec.declaring_members:
-            if (raw := source.raw(name)) is not None:
+            if name in source.raws:
+                raw = bytes(source.raws[name])
                 declared += b"%b:%b," % (name.encode(), raw)
                 has_tools = has_tools or (name in spec.tool_members and raw not in (b"null", b"[]"))
         return kind(

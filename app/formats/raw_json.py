@@ -1,6 +1,7 @@
 """Raw JSON: read and replace single values of a document while all other bytes stay unchanged.
 
-1. The decoder returns the values of an object as slices. Steno then finds the position of each value.
+1. The decoder returns the values of an object as slices. Steno finds the position of each value if it edits the
+   object, or if the object has unusual spaces.
 2. An object with a repeated key is unreadable, because parsers differ on which value counts.
 3. Before decoding, Steno estimates the number of values by counting the bytes `,`, `[` and `{` (marks).
 4. A client that cuts a text inside an emoji sends half a surrogate pair, which the decoder refuses. Steno then decodes
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from app.conversation.messages import lazy
 from app.conversation.reasons import Code
 
 T = TypeVar("T")
@@ -56,6 +58,8 @@ def replaced(json: bytes) -> bytes:
 LONGEST_KEY = 65_536
 """Maximum bytes of a key, including the whitespace around the key."""
 MOST_MEMBERS = 2_000
+FIRST_KEY = 64
+"""Number of bytes in which Steno expects an object's first key."""
 # Possessive quantifiers prevent backtracking.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
@@ -110,27 +114,63 @@ class Member(Struct, frozen=True):
 
 
 class RawObject:
+    raws: Mapping[str, bytes | msgspec.Raw]
+    """JSON of each member, in order."""
+
     def __init__(self, text: bytes) -> None:
-        self.text, self.members = text, _members(text)
-        """`text`: the bytes. `members`: the position of each member, in order."""
+        """Raises `Unreadable`."""
+        self.text = text
+        try:
+            self.raws = _decode_members(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if (readable := replaced(text)) is text:
+                raise Unreadable(str(error)) from error
+            self._place(RawObject(readable).members)
+        if len(self.raws) > MOST_MEMBERS:
+            raise TooManyMembers(f"An object has {len(self.raws)} members; at most {MOST_MEMBERS} are looked at.")
+        # The decoder drops all but one value of a repeated key. So a text with all values has no such key.
+        if len(text) > BLOCK or not _is_usual(text, self.raws):
+            _ = self.members  # Raises `RepeatedKey` and `KeyTooLong`.
+
+    @lazy
+    def members(self) -> dict[str, Member]:
+        """Position of each member."""
+        text, members = self.text, dict[str, Member]()
+        position = text.index(b"{") + 1
+        # If a key is repeated, the decoder keeps only its last value. Bytes then differ, or some are left at the end.
+        for name, value in self.raws.items():
+            key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
+            start = position if key is None else key.end()
+            if (key is None and text[position] in _BEFORE_KEY) or start == position + LONGEST_KEY:
+                raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
+            if key is None or not text.startswith(raw, start):
+                raise RepeatedKey(f"A key stands more than once, perhaps {name!r:.100}.")
+            position = start + len(raw)
+            members[name] = Member(key.start(1), start, position)
+        if text[position : text.rindex(b"}")].strip(_SPACE):
+            raise RepeatedKey("A key stands more than once.")
+        return members
+
+    def _place(self, members: dict[str, Member]) -> None:
+        self.members = members
+        self.raws = {name: self.text[member.start : member.stop] for name, member in members.items()}
 
     def __contains__(self, name: str) -> bool:
-        return name in self.members
+        return name in self.raws
 
     def raw(self, name: str) -> bytes | None:
-        member = self.members.get(name)
-        return None if member is None else self.text[member.start : member.stop]
+        raw = self.raws.get(name)
+        return None if raw is None else bytes(raw)
 
     def elements(self, name: str) -> Sequence[bytes]:
         """Return the elements of a member as slices. Raises `Unreadable` if it is no array."""
-        member = self.members[name]
-        return split_array(self.text[member.start : member.stop])
+        return split_array(self.raws[name])
 
     def value(self, name: str) -> object:
-        if (member := self.members.get(name)) is None:
+        if (raw := self.raws.get(name)) is None:
             return None
         try:
-            return decoded(self.text[member.start : member.stop], _decode_any)
+            return decoded(raw, _decode_any)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
@@ -139,18 +179,18 @@ class RawObject:
         try:
             return decoded(self.text, _decode_object)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return {name: self.value(name) for name in self.members}
+            return {name: self.value(name) for name in self.raws}
 
     def spliced(
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
     ) -> bytes:
         """Return the object with values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
-        removed = [name for name in remove if name in self.members]
+        removed = [name for name in remove if name in self.raws]
         edits = [(*self._with_comma(name, removed), b"") for name in removed] if removed else []
         if replace:
             edits += [(self.members[name].start, self.members[name].stop, value) for name, value in replace.items()]
         if add:
-            left = len(self.members) - len(removed)
+            left = len(self.raws) - len(removed)
             end = self.text.rindex(b"}")  # After the last value, or after the opening brace.
             last = len(self.text[:end].rstrip(_SPACE)) if self.text[end - 1] in _SPACE else end
             edits.append((last, last, b"," + add if left else add))
@@ -175,30 +215,11 @@ class RawObject:
         return self.members[names[index - 1]].stop, self.members[name].stop
 
 
-def _members(text: bytes) -> dict[str, Member]:
-    try:
-        values = _decode_members(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if (readable := replaced(text)) is text:
-            raise Unreadable(str(error)) from error
-        return _members(readable)
-    if len(values) > MOST_MEMBERS:
-        raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
-    members: dict[str, Member] = {}
-    position = text.index(b"{") + 1
-    # If a key is repeated, the decoder keeps only its last value. Bytes then differ, or some are left at the end.
-    for name, value in values.items():
-        key, raw = _KEY.match(text, position, position + LONGEST_KEY), memoryview(value)
-        start = position if key is None else key.end()
-        if (key is None and text[position] in _BEFORE_KEY) or start == position + LONGEST_KEY:
-            raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
-        if key is None or not text.startswith(raw, start):
-            raise RepeatedKey(f"A key stands more than once, perhaps {name!r:.100}.")
-        position = start + len(raw)
-        members[name] = Member(key.start(1), start, position)
-    if text[position : text.rindex(b"}")].strip(_SPACE):
-        raise RepeatedKey("A key stands more than once.")
-    return members
+def _is_usual(text: bytes, raws: Mapping[str, bytes | msgspec.Raw]) -> bool:
+    """Return whether the text consists of these members in one of the usual spellings: without spaces, or with a space
+    after each comma and colon."""
+    colon, comma = (b'": ', b', "') if b'": ' in text[:FIRST_KEY] else (b'":', b',"')
+    return text == b'{"%b}' % comma.join([name.encode() + colon + raw for name, raw in raws.items()])
 
 
 class LengthenedObject(RawObject):
@@ -207,12 +228,14 @@ class LengthenedObject(RawObject):
     def __init__(self, text: bytes, start: int, stop: int, known: Sequence[bytes]) -> None:
         """`known` are the elements between the indexes `start` and `stop`. Raises `Unreadable`."""
         # An empty string replaces the known elements. Otherwise a number could merge with the bytes after it.
-        members, longer = _members(b'%b""%b' % (text[:start], text[stop:])), stop - start - len(b'""')
+        members, longer = RawObject(b'%b""%b' % (text[:start], text[stop:])).members, stop - start - len(b'""')
         self.text, self._start, self._stop, self._known = text, start, stop, known
-        self.members = {
-            name: Member(*(position + longer * (position > start) for position in astuple(member)))
-            for name, member in members.items()
-        }
+        self._place(
+            {
+                name: Member(*(position + longer * (position > start) for position in astuple(member)))
+                for name, member in members.items()
+            }
+        )
 
     def elements(self, name: str) -> Sequence[bytes]:
         member = self.members[name]

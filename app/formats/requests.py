@@ -119,14 +119,14 @@ class WireRequest(Struct, frozen=True):
             objects = [object_of(source.value(name)) for name in parents]
             held = [each.get(name) for each in objects for name in names]
         else:
-            held = [source.value(name) for name in names if name in source.members]
+            held = [source.value(name) for name in names if name in source.raws]
         first = next(filter(None, held), None)
         return first if isinstance(first, int) and first > 0 else None
 
     @classmethod
     def elements_in(cls, source: RawObject) -> tuple[bytes, ...]:
         """Return the elements of the client's history. Raises `Unreadable`."""
-        return tuple(source.elements(cls.SPEC.history)) if cls.SPEC.history in source.members else ()
+        return tuple(source.elements(cls.SPEC.history)) if cls.SPEC.history in source.raws else ()
 
     @classmethod
     def split(cls, source: RawObject, elements: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:  # noqa: ARG003 - many formats have no such member
@@ -145,7 +145,7 @@ class WireRequest(Struct, frozen=True):
     @property
     def untouched(self) -> bytes:
         """The client's body without the members for Steno."""
-        if self.source.members.keys().isdisjoint(OWN_MEMBERS):
+        if self.source.raws.keys().isdisjoint(OWN_MEMBERS):
             return self.source.text
         return self.source.spliced(remove=OWN_MEMBERS)
 
