@@ -13,6 +13,7 @@ import structlog
 
 from app.cli.main import are_colors_off
 from app.http.asgi import AbortedAnswer
+from app.settings import DEFAULT_UPSTREAM
 from app.store import DatabaseUnusable
 
 _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|ExceptionGroup)(?=:|$)')
@@ -37,7 +38,7 @@ def configure_logging(level: str, shape: Shape, file: IO[str] | None = None) -> 
     render: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
     if readable:
         # repr_native_str: escapes values, so that they cannot imitate a log line or control the terminal.
-        console = structlog.dev.ConsoleRenderer(colors=colors, repr_native_str=True, sort_keys=False)
+        console = structlog.dev.ConsoleRenderer(20, colors=colors, repr_native_str=True, sort_keys=False)
         render = [_shorten, console, _wrap]
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -91,12 +92,13 @@ def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> 
 
 
 def _shorten(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Remove empty fields, the logger and the status, which follows from the actions. Join a request's token counts."""
-    left_out = ("logger", "context_status")
-    shown = {name: value for name, value in event.items() if name not in left_out and value not in (None, "", [], {})}
-    if "tokens_before" in shown:
-        shown["tokens"] = "{tokens_before} -> {tokens_after} of {window}".format_map(shown)
-    return {name: shown[name] for name in shown if name not in ("tokens_before", "tokens_after", "window")}
+    """Remove empty fields, the logger, the default upstream, and the status, which the actions imply. Join a request's
+    token counts."""
+    if "tokens_before" in event:
+        event["tokens"] = "{tokens_before}->{tokens_after} of {window}".format_map(event)
+    left_out = ("logger", "context_status", *(("tokens_before", "tokens_after", "window") if "tokens" in event else ()))
+    empty: tuple[object, ...] = (None, "", [], {}, DEFAULT_UPSTREAM)
+    return {name: value for name, value in event.items() if name not in left_out and value not in empty}
 
 
 def _wrap(_logger: object, _method: str, text: Any) -> str:

@@ -154,4 +154,4 @@ def test_lines_of_a_request_on_a_terminal_have_at_most_120_columns(configured: i
     structlog.get_logger("steno.test").warning("payload changed", remedy="Words. " * 30, context_status="full", **sizes)
     assert max(map(len, configured.getvalue().splitlines())) in range(110, 121)
     line = " ".join(configured.getvalue().split())
-    assert line.endswith(f"payload changed remedy='{'Words. ' * 30}' tokens='8470 -> 5305 of 8000'")
+    assert line.endswith(f"payload changed remedy='{'Words. ' * 30}' tokens='8470->5305 of 8000'")
