@@ -36,7 +36,7 @@ MANY_BYTES = 1 << 18
 """Bytes of a history above which a step over all messages may take more than about 10 ms."""
 
 
-class Measure(Struct, frozen=True, dict=True):
+class Measure(Struct, frozen=True):
     """Provider of a request, and the limits of the prompt at that provider."""
 
     provider: Provider
@@ -52,12 +52,12 @@ class Measure(Struct, frozen=True, dict=True):
     picture_scale: float
     """Factor for the estimated tokens of images."""
 
-    @lazy
+    @property
     def least_counted(self) -> int:
         """Return the maximum tokens of a history that needs no exact count, because no summary is due soon."""
         return int(REMEMBERED_SHARE * background_threshold(self.budget))
 
-    @lazy
+    @property
     def decided(self) -> DecisionRecord:
         """Return the limits of an unchanged request, for the ledger."""
         budget, reported = self.budget, self.budget.line.to_provider_tokens

@@ -383,7 +383,7 @@ def message_of(conversation: Conversation, index: int, part: Part) -> Message:
 
 
 def whole(conversation: Conversation) -> View:
-    rest = len(conversation.transcript)
+    rest = len(conversation.transcript.messages)
     return View((Verbatim(0, rest),) if rest else (), conversation.tokens)
 
 

@@ -118,18 +118,15 @@ def context_members(request: ChatRequest, decision: Decision) -> ContextMembers:
 
 def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     """Build the `x-context-*` headers; without a decision the status is `pending`."""
-    line = request.budget.line
-    before = b"%d" % line.to_provider_tokens(request.conversation.tokens)
     headers = [
         (STATUS, decision.status.encode() if decision else b"pending"),
         (CONVERSATION_ID, encoded_name(request.conversation_id)),
-        (TOKENS_BEFORE, before),
+        (TOKENS_BEFORE, b"%d" % request.received_tokens),
         (WINDOW, b"%d" % request.measure.window.context),
     ]
     if decision is None:
         return headers
-    after = b"%d" % request.tokens(decision)[1]
-    headers.append((TOKENS_AFTER, after))
+    headers.append((TOKENS_AFTER, b"%d" % request.tokens(decision)[1]))
     if decision.actions:
         headers.append((ACTIONS, ",".join(decision.actions).encode()))
     if (reason := decision.reason) is not None:
