@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from random import getrandbits
+from random import randbytes
 from time import monotonic, time_ns
 
 import structlog
@@ -140,4 +140,4 @@ class Ledger:
         """Return an id greater than the last id, because many records are stored in the same millisecond."""
         now = time_ns()
         self._latest = now if now > self._latest else self._latest + 1
-        return f"use_{self._latest:016x}{getrandbits(32):08x}"
+        return f"use_{self._latest:016x}{randbytes(4).hex()}"

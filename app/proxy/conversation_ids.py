@@ -155,12 +155,10 @@ class Conversations:
             found = Recognition(name, by_name=True)
         else:
             found = await self._recognise(tenant, conversation)
-        if heads is not None:
-            tip = self._tips.get((tenant, found.conversation_id)) or 0
-            for digest, turn in heads:
-                self._heads.keep(digest, (tenant, found.conversation_id, turn))
-                tip = max(tip, turn)
-            self._tips.keep((tenant, found.conversation_id), tip)
+        for digest, turn in heads or ():
+            self._heads.keep(digest, (tenant, found.conversation_id, turn))
+            if turn > (self._tips.use((tenant, found.conversation_id)) or 0):
+                self._tips.keep((tenant, found.conversation_id), turn)
         return found
 
     def forget(self, erased: Erased) -> None:

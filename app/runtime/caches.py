@@ -7,7 +7,7 @@ setting has to divide the memory among the caches.
 from __future__ import annotations
 
 import re
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import eq
@@ -246,7 +246,7 @@ class Caches:
         self.lock = RLock()
         """Lock for all changes, because a new entry of one cache may evict entries of other caches."""
         self.held_bytes = 0
-        self.bytes_of: Counter[str] = Counter()
+        self.bytes_of: dict[str, int] = {}
         """Bytes of entries, by the name of their caches."""
         self.sizes: OrderedDict[tuple[Cache[Any, Any], Any], int] = OrderedDict()
         """Bytes of each entry, by cache and key, the least recently used first."""
@@ -274,7 +274,7 @@ class Cache(Generic[K, V]):
     ) -> None:
         """Several caches may share a `name`. `size` returns the bytes of a key and its value. `on_evict` is called
         under the lock with evicted entries, but not with popped entries."""
-        caches.bytes_of[name] += 0
+        caches.bytes_of.setdefault(name, 0)
         self.on_evict = on_evict
         self._caches = caches
         self._name = name
