@@ -167,9 +167,7 @@ class MessageReader:
         length = known.length
         if length == len(raw_messages):
             return self._used(known).history if length else History()
-        unread = raw_messages[length:]
-        held = [*map(self._messages.get, unread)]
-        new = [message or self._remember(self._read(raw)) for raw, message in zip(unread, held, strict=True)]
+        new = [self._messages.get(raw) or self._remember(self._read(raw)) for raw in raw_messages[length:]]
         if not length and (turn := _latest_turn(new)):
             known, new = _grown(_EMPTY, new[:turn]), new[turn:]
             length = turn
