@@ -32,7 +32,7 @@ from app.store import Store
 from app.tokens.tokenizer import Tokenizer
 
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
-"""Printed states, by the state of a finding. Only the verdict (the first printed line) shows fatal problems as such."""
+"""Printed state for each state of a finding. Only the verdict in the first line says that a problem is fatal."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 cli = typer.Typer(rich_markup_mode="markdown")

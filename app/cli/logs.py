@@ -20,7 +20,7 @@ _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|Excep
 """Pattern of traceback lines with a place in the code or the kind of an error."""
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 COLUMNS, INDENT = 120, 21
-"""Longest line of text, and the spaces before its continuation: the columns before an event's name."""
+"""Maximum columns of a line of text; spaces before its continuation, which begins below the event's name."""
 
 
 Shape = Literal["auto", "json", "text"]
@@ -102,7 +102,7 @@ def _shorten(_logger: object, _method: str, event: structlog.typing.EventDict) -
 
 
 def _wrap(_logger: object, _method: str, text: Any) -> str:
-    """Continue the event's line on the next line after `COLUMNS` columns. A traceback below it stays as it is."""
+    """Break the event's line after at most `COLUMNS` columns. Leave a traceback below the line unchanged."""
     line, *below = str(text).split("\n", 1)
     wrapped, width = "", 0
     for word in re.findall(r"\S+ *", line):

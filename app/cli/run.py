@@ -53,7 +53,7 @@ HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
 """Maximum seconds to wait for an unfinished summary after the command ends. Meanwhile the user waits for the shell."""
 CANNOT_START = 125
-"""Exit status if Steno cannot start. This status and the two below have the same meaning in `env` and `timeout`."""
+"""Exit status if Steno cannot start. 125, 126 and 127 have the same meaning in `env` and `timeout`."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
@@ -296,7 +296,7 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
 
 def _codex(command: Sequence[str], base_url: str, environment: Mapping[str, str]) -> list[str]:
     """Return the command with arguments for Codex, which reads no variables. The arguments define a provider `steno`,
-    because for `openai` Codex first tries a WebSocket. Without OPENAI_API_KEY, Codex sends its login token."""
+    because Codex first tries a WebSocket for its own provider. Without OPENAI_API_KEY, Codex sends its login token."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]

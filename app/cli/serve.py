@@ -45,7 +45,7 @@ log = structlog.get_logger("steno")
 SPARE_FILES = 200
 """Number of open files in addition to the connections: the database, logs, and connections above the limit."""
 LET_IN = 0.2
-"""Maximum share of `server.drain_seconds` in which a stopping process still accepts new requests."""
+"""Share of `server.drain_seconds`. A stopping process still accepts new requests for at most this time."""
 QUIET_SECONDS = 0.25
 """Seconds without new requests after which a stopping process closes its listener."""
 SWITCH_SECONDS = 0.0005

@@ -25,7 +25,7 @@ OPENING = (
     " instructions.]"
 )
 LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
-"""Maximum characters that Steno parses: of a command or patch, of the arguments of a call in tags, and of a path."""
+"""Maximum characters that Steno parses of a command or patch, of the arguments of a call in tags, and of a path."""
 LONGEST_CALL, LONGEST_RESULT = 160, 300
 """Maximum characters of a quoted call, and of a quoted result."""
 MOST_READ = 20
@@ -90,7 +90,7 @@ def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int)
 
 
 def _latest_plan(messages: Sequence[Message]) -> tuple[int, str] | None:
-    """Return the position and the text of the latest plan; None without a plan, or if the latest plan is empty."""
+    """Return the position and the text of the latest plan; None if there is no plan, or the latest one is empty."""
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.kind is not Kind.ASSISTANT or message.sealed:

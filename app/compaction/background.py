@@ -42,7 +42,7 @@ LIKELY_TOKENS_PER_HOUR = 10_000
 least `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour."""
 PLANNED_GROWTH = 0.05
 """Minimum change of a history between two background compactions, as a share of `Budget.room`. The minimum saves reads
-of the store. An urgent compaction ignores it."""
+of the store. It does not apply above `latest_start`, or after a request that lacked its due summary."""
 LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction."""
 
@@ -75,8 +75,8 @@ class RequestRate(Struct, frozen=True):
 
     def growth(self, seconds: float) -> int:
         """Return the tokens by which the history may grow in `seconds`: the average growth per second times `seconds`
-        and `GROWTH_MARGIN`, plus the largest growth between two requests. For the average, a longer pause between two
-        requests counts as `seconds`, because the client may be faster after the pause."""
+        and `GROWTH_MARGIN`, plus the largest growth between two requests. For the average, a pause of more than
+        `seconds` between two requests counts as `seconds`, because the client may be faster after the pause."""
         steps = [max(0, later.history - earlier.history) for earlier, later in pairwise(self.latest)]
         passed = sum(min(later.at - earlier.at, seconds) for earlier, later in pairwise(self.latest))
         return int(GROWTH_MARGIN * sum(steps) / max(passed, LEAST_SECONDS) * seconds) + max(steps, default=0)

@@ -15,13 +15,13 @@ from app.runtime.caches import MOST_REMEMBERED, BoundedMap, HistoryKey, HistoryM
 LEAST_GAIN = 0.10
 """A compaction is useless if it frees less than this share of the view."""
 VAIN_PASSES = 2
-"""Number of consecutive useless compactions after which a history is blocked."""
+"""Number of consecutive useless compactions after which further compactions of the history are blocked."""
 LEAST_GROWTH = 0.10
-"""Two compactions are too close if the history changes by less than this share of the room between them."""
+"""A compaction is too close to the previous one if the history has changed by less than this share of `Budget.room`."""
 CLOSE_PASSES = 3
-"""Number of consecutive compactions, each too close to the previous one, after which a history is blocked."""
+"""Number of consecutive compactions, each too close to the previous one, after which further ones are blocked."""
 RESTING_GROWTH = 0.20
-"""A block ends after the history has changed by this share of the room."""
+"""Compactions of a history are no longer blocked once the history has changed by this share of `Budget.room`."""
 
 
 class _Passes(Struct, frozen=True):
@@ -30,13 +30,13 @@ class _Passes(Struct, frozen=True):
     vain: int
     """Number of consecutive compactions that freed less than `LEAST_GAIN`."""
     close: int
-    """Number of consecutive compactions with less than `LEAST_GROWTH` between them."""
+    """Number of consecutive compactions, each too close to the previous one: see `LEAST_GROWTH`."""
 
 
 class HistoryBreaker:
     """Circuit breaker that blocks the compactions of a history if they are useless or too frequent.
 
-    A block ends when the client's own history has grown or shrunk enough, not after a time.
+    The block ends when the client's own history has grown or shrunk enough, not after a time.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class _Failing(Struct, frozen=True):
 
     failures: int = 0
     until: float = 0.0
-    """End of the pause by the clock; ignored before `FAILURES` failures."""
+    """End of the pause by the clock. Ignored while there are fewer than `FAILURES` failures."""
     why: Reasons = ()
 
 

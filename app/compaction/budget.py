@@ -28,24 +28,24 @@ CONTEXT_SHARE = 0.10
 """Maximum share of the limit for the note that repeats client context."""
 CEILING_SHARE = 0.95
 COST_GATE_SHARE = 0.95
-"""Share of the limit above which the cost gate no longer postpones a compaction. The rest covers estimation errors."""
+"""Above this share of the limit, the cost gate postpones no compaction. The remaining 5 % cover estimation errors."""
 RATIO_STEP = 0.25
 HEURISTIC_CAUTION = 0.85
 """Factor for trigger and target if tokens are estimated from bytes alone."""
 PROMPT_ERROR = 0.02
 """Share of a prompt by which its estimate may be too low."""
 SOFT_SHARE = 0.55
-"""Share of `Budget.room` below which no background compaction starts."""
+"""Steno starts no background compaction for a view below this share of `Budget.room`."""
 LEAST_OVER_TARGET = 1.10
-"""Multiple of the target below which no background compaction starts, because a compaction would free too little."""
+"""Steno starts no background compaction for a view below this multiple of the target: it would free too little."""
 WAIT_SHARE = 0.97
 """Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
 """Maximum of `most_without_summary`, as a multiple of `Budget.room`: a payload far above the cap is expensive."""
 REMEMBERED_SHARE = 0.5
-"""Share of `background_threshold`. `RequestRate` ignores requests with a smaller history."""
+"""`RequestRate` ignores requests with a history below this share of `background_threshold`."""
 LEAST_KEPT = 0.5
-"""Minimum share of target and tail in a background compaction. Steno subtracts the uncertain growth from both."""
+"""A background compaction lowers target and tail by the expected growth, but not below this share of each."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
 """Minimum tokens of a prompt besides the instructions: `LEAST_ROOM`, or `LEAST_SHARE` of the limit if that is less."""
@@ -99,13 +99,13 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Number of whole turns before the current turn that stay verbatim."""
     tail: float = 0.30
     tail_fill: float = 0.15
-    """Older turns also stay verbatim while the tail has at most this share, and at most `most_tail_fill` tokens."""
+    """The tail also takes older turns up to this share of `Budget.room`, but at most `most_tail_fill` tokens."""
     most_tail_fill: int = 16_384
     chunk: float = 0.06
-    """Maximum size of one summary; `max_summary_tokens` also limits it."""
+    """Maximum size of one summary, as a share of `Budget.room`; `max_summary_tokens` also limits it."""
     max_summary_tokens: int
     fold: float = 0.30
-    """Share that all summaries together may take. If they take more, Steno folds them."""
+    """Share of `Budget.room` that all summaries together may take. If they take more, Steno folds them."""
     recall: float
     """Maximum size of the quotations that Steno adds for one user message, as a share of the limit; 0: none."""
     max_recall_tokens: int = 2_048
@@ -132,7 +132,7 @@ class Budget(Struct, frozen=True):
     """Maximum size of the view after a compaction."""
     tail_turns: int
     tail: int
-    """Maximum size of the verbatim tail. The last unit stays verbatim even if it is larger."""
+    """Maximum size of the verbatim tail. The last unit (see `Transcript`) stays verbatim even if it is larger."""
     tail_fill: int
     summary: int
     fold: int
@@ -290,8 +290,8 @@ def background_budget(budget: Budget, growth: int) -> Budget:
     1. A request waits for a due summary if its view exceeds `most_without_summary`. So the background compaction starts
        earlier, by `growth`: its trigger is at most `latest_start`. Above `latest_start`, the cost gate postpones no
        compaction.
-    2. The view grows by `growth` before a request uses the summary. So target and tail are smaller by `growth`, but
-       keep the share `LEAST_KEPT`.
+    2. The view grows by `growth` before a request uses the summary. So Steno lowers target and tail by `growth`, but
+       not below the share `LEAST_KEPT` of each.
     """
     start = latest_start(budget, growth)
 

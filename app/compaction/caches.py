@@ -83,8 +83,8 @@ def _held_bytes(_: _Key, held: _Remembered) -> int:
 class _Held(Struct, frozen=True):
     recollection: Recollection
     size: int = 0
-    """Estimated bytes after the last search. A thread computes this number only under the lock, because another thread
-    may extend the index."""
+    """Estimated bytes of the index after its last search. A thread computes this number only under the lock, because
+    another thread may extend the index."""
     lock: Lock = field(default_factory=Lock)
     """Lock that allows one search at a time."""
 

@@ -45,7 +45,7 @@ from app.tokens.estimate import Count, note_tokens
 WORDS_SHARE = 0.5
 """Maximum tokens of the user's words in a chunk, as a share of the tokens that the chunk replaces."""
 LEAST_PART = 100
-"""Minimum of `Draft.replaces`, in tokens, for a plan with several spans. One of these spans may be smaller."""
+"""Minimum of `Draft.replaces`, in tokens, if a plan has several spans: a short span then still gets a summary."""
 
 EDITED = "edited"
 """`prompt_version` of a chunk that a person edited."""
@@ -119,9 +119,9 @@ class Draft(Struct, frozen=True):
     shown: View | None
     """View that the summariser reads; None if it reads the transcript `quoted`."""
     beside: tuple[str, ...]
-    """Additional rules for a call with a `shown` view."""
+    """Further texts for a call with a `shown` view: an additional rule, or the earlier summary."""
     aim: int
-    """Requested maximum of the summary text, in tokens. The prompt states half this number as words."""
+    """Requested maximum of the summary text, in tokens. The prompt asks for at most half as many words."""
     replaces: int
     """Tokens that the text replaces: `stands_for` less the tokens of values and user's words; see `LEAST_PART`."""
     least: int
@@ -129,8 +129,8 @@ class Draft(Struct, frozen=True):
 
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
-    """Return the parts of a view before the message at `stop`. Put the client's messages in place of masked and other
-    altered messages: the provider's cache may hold the masked ones, but their summary would be poorer."""
+    """Return the parts of a view before the message at `stop`. Replace altered messages, such as masked ones, by
+    the client's originals. The provider may have cached the altered messages, but their summary would be poorer."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -370,7 +370,7 @@ class ChunkBuilder(Struct, frozen=True):
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryRequest:
         """Return the call for a draft. `refused`: reasons why Steno rejected the first answer. The retry has a stricter
-        prompt, twice the output cap and no view: given a view, the summariser may have continued the conversation."""
+        prompt and twice the output cap. It shows no view: the summariser may have continued the view's conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()

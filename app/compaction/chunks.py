@@ -53,8 +53,8 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction also made the next chunk. A view with this chunk must then also have a next
-    chunk of the same kind (fold or no fold). If the history has no such chunk, this condition does not apply."""
+    """True if the same compaction also made the next chunk. If a chunk of the same kind (fold or no fold) begins
+    where this chunk ends, a view uses this chunk only together with such a chunk."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Outcome(Enum):
     TAKES_TOO_LONG = auto()
     """The summary is still being made; the request is sent without it."""
     AWAITED = auto()
-    """The request waited for another request's compaction, whose chunks may be in the store."""
+    """Another request's compaction has ended. Its chunks may be in the store."""
     IN_BACKGROUND = auto()
     """A background compaction will make the summary; the request is sent without it."""
     NOTHING_TO_SUMMARISE = auto()

@@ -153,8 +153,8 @@ class RequestCompactor:
         return await self._leave_out_thinking(await self._compute(self._choose))
 
     async def step_down(self, refused: Decision, said: str) -> Decision:
-        """Return a simpler decision without quotations, because the provider refused the shape of a view. If there
-        is no simpler decision, return `refused`. `said`: the provider's message."""
+        """Return a simpler decision without quotations, because the provider refused the order of messages in a
+        view. If there is no simpler decision, return `refused`. `said`: the provider's message."""
         with suppress(StoreUnavailable):
             await self._read()  # Read the stored pins.
         state, why = await self._begin(), because(Code.PAYLOAD_REFUSED, said)
@@ -170,7 +170,7 @@ class RequestCompactor:
         return await self.step_down(refused, said)
 
     async def make_ahead(self, target: int) -> None:
-        """Make the compaction that later requests will need, unless there is an objection or the last attempt failed.
+        """Make the compaction that later requests will need, unless there are `_objections` or the last attempt failed.
         `target`: target of later requests, in tokens. If a mask alone meets this target, make no summary."""
         self.waits = False
         with suppress(StoreUnavailable):
@@ -256,8 +256,8 @@ class RequestCompactor:
     # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. Make no compaction if it
-        or a due mask costs too much, if there are objections, or if a background compaction is enough."""
+        """Make the due compaction, or wait for the process that makes it. Do nothing if a due mask
+        or the compaction costs too much, if there are `_objections`, or if a background compaction is enough."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -292,7 +292,7 @@ class RequestCompactor:
         return await self._compute(plan)
 
     def _summary_options(self) -> SummaryOptions:
-        """Return the summary options, which stay the same during the request, even if windows change."""
+        """Return the summary options. They stay the same during the request, even if Steno learns another window."""
         if self._options is None:
             self._options = self.compactor.summary_options(self.request)
         return self._options
@@ -411,7 +411,7 @@ class Compactor(LeasedCompaction):
     def for_request(
         self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
     ) -> RequestCompactor:
-        """`may_postpone`: whether to leave a due summary to the background if the request can be sent without it."""
+        """`may_postpone`: whether a background compaction may make a due summary if the request fits without it."""
         return RequestCompactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
     def dry_run(self, request: ChatRequest) -> RequestCompactor:
@@ -446,7 +446,7 @@ class Compactor(LeasedCompaction):
             await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """Return recent chunks that cover the first message of any history up to a message of this request."""
+        """Return recent chunks that begin with any history's first message and end with a message of this request."""
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 

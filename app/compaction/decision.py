@@ -45,8 +45,8 @@ shorten this view. `without_summaries` is a shortened history without summaries.
 class Step(Struct, frozen=True):
     name: StepName
     outcome: str
-    """`stored`: `fits` or `too_large`. `mask`: `set` or `put_off`. `summarise`: name of the `Outcome`. A view: `sent`
-    or `refused`."""
+    """`stored`: `fits` or `too_large`. `mask`: `set` or `put_off`. `summarise`: name of the `Outcome`. Steps that
+    try a view: `sent`, or `refused` by Steno."""
     tokens: int | None = None
     """Estimated tokens of the view, or of the summaries that were made."""
     summaries: int = 0
@@ -63,7 +63,7 @@ class Decision(Struct, frozen=True, dict=True):
     failed: bool = False
     """True if a compaction that was announced to the client made no summary."""
     steps: tuple[Step, ...] = ()
-    """Tried steps in order; empty if no view was considered. If the sent view fits, it is the last step."""
+    """Tried steps in order; empty if no view was considered. If the sent view fits, the last step tried it."""
     budget: Budget | None = None
     """Limits of the decision; None for the request's own budget."""
     output_cap: int | None = None
@@ -182,10 +182,10 @@ def with_alternating_roles(state: PlanningState, refused: Decision) -> Decision 
 
 
 def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Decision | None:
-    """Return a simpler decision after the provider refused a view for its shape. Replace a summarised view by a
+    """Return a simpler decision after the provider refused the message order of a view. Replace a summarised view by a
     view that has neither summaries nor stored masks. Replace other views by the client's own bytes, if these fit.
 
-    Return None without a simpler view, or if the history itself is malformed: the client then gets the refusal.
+    Return None if nothing simpler fits, or if the history itself is malformed: the client then gets the refusal.
     """
     conversation, budget = state.conversation, state.budget
     untrimmed = whole(conversation)

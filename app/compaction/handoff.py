@@ -20,7 +20,7 @@ from app.conversation.messages import History, Kind, tool_name
 from app.conversation.quoting import as_block
 
 ROOM = 60_000
-"""Maximum characters of the latest messages, counted from the newest back. Two messages are added even without room:
+"""Maximum characters of the latest messages, counted from the newest back. Two messages are added even above it:
 the first message of the last turn, and the first message of the first turn after the summaries."""
 _USERS = frozenset({Kind.USER, Kind.CLIENT})
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
@@ -94,7 +94,7 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _latest(history: History, covered: int) -> Iterator[str]:
-    """Yield sections for messages of the last turn or without a summary. Beyond `ROOM`, omit the oldest messages."""
+    """Yield sections: messages that no summary covers, and the last turn. Beyond `ROOM`, omit the oldest messages."""
     starts = history.turn_starts
     task = starts[-1] if starts else 0
     shown: list[str] = []

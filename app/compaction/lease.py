@@ -251,8 +251,8 @@ class _LeasedCalls:
         return await self.request.beside(self.leased.work.do, step)
 
     def _record(self, answer: SummaryAnswer, kept: SummaryChunk | None) -> None:
-        """Record the tokens of a call. `kept`: the stored chunk, which another replica may have stored first; None for
-        a rejected answer."""
+        """Record the tokens of a call. `kept`: the stored chunk, which another replica may have stored first; None if
+        no chunk was stored."""
         request, ratio = self.request, self.request.budget.line.ratio
         _, call, seconds = self.unrecorded.pop(id(answer))
         if self.leased.store.is_erased(*request.conversation_key, request.epoch):
@@ -342,7 +342,7 @@ class ChunkMaker(Struct, frozen=True):
         """Make one cumulative chunk for each span. The summariser extends the previous chunk by the span, so each chunk
         covers the whole history up to the span's end.
 
-        Store only the last chunk: views would prefer an earlier chunk, because it summarises fewer messages.
+        Store only the last chunk. Views prefer chunks of fewer messages, so they would use an earlier chunk.
         """
         plan, halvings = self.builder.plan, 0
         prior, spans = plan.base.chunks[-1:], deque(plan.spans)
@@ -430,7 +430,7 @@ def _joined(parts: Sequence[Compaction]) -> Compaction:
 
 
 def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
-    """Group adjacent chunks for calls that read about `at_most` tokens. Only the last group may have one chunk."""
+    """Group adjacent chunks for calls that read about `at_most` tokens. Only the last group may have a single chunk."""
     groups: list[list[SummaryChunk]] = [[]]
     for chunk in chunks:
         if len(groups[-1]) >= FOLD_MINIMUM and sum(chunk.tokens for chunk in groups[-1]) + chunk.tokens > at_most:

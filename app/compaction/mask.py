@@ -48,13 +48,13 @@ class MaskPolicy(Struct, frozen=True):
     characters: int = 300
     """Maximum characters of a masked text, without the notice that states the size of the original."""
     shapes: bool = True
-    """True to shorten texts by `result_excerpts.shaped`, False to keep 70 % head and 30 % tail."""
+    """True to shorten texts by `result_excerpts.shaped`; False to keep their start (70 % of `characters`) and end."""
     deny: tuple[str, ...] = ()
     """Glob patterns of the tools whose results are never masked."""
 
     pressure: float | None = None
     """Share of the limit. If the messages without the instructions reach this share, Steno masks all maskable results
-    before the last unit. None: set a mask only if it makes a summary unnecessary."""
+    before the last unit (see `Transcript`). None: set a mask only if it makes a summary unnecessary."""
     later: int | None = 10
     """Number of later results after which a result is masked even without assistant text; None to require text."""
 
@@ -76,8 +76,8 @@ def is_allowed(tool: str, deny: Sequence[str]) -> bool:
 class MaskBoundary(Struct, frozen=True, order=True):
     position: int
     start: int
-    """Number of messages that summaries covered when the boundary was set. `bare_view` uses every boundary. Other views
-    use this one only if their summaries cover at least as many messages: otherwise the prompt's prefix would change."""
+    """Number of messages that summaries covered when the boundary was set. Views other than `bare_view` use this
+    boundary only if their summaries cover at least as many messages: otherwise the prompt's prefix would change."""
 
 
 class Masks:
@@ -98,8 +98,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return the number of messages that the history needs before `drop_media` may mask this message's media, and
-        the mask. Return None if the message has no maskable media."""
+        """Return a number and the mask of the message's media; None if the message has no maskable media. `drop_media`
+        may use the mask once the history has this number of messages."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None

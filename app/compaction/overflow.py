@@ -23,7 +23,7 @@ FULL_SHARE = 0.95
 PRESSURE = 0.80
 """Share of the window that the estimate of a prompt must reach for an overflow to be plausible."""
 MIX_ERROR = 0.05
-"""Margin for the ratio of the provider's count to the estimate. The retry has other content and another ratio."""
+"""Margin for the ratio of the provider's count to the estimate. The retry has other content, so another ratio."""
 SENT_SHARE = 0.70
 SENT_MEDIA_SHARE = 0.50
 """After a refusal without numbers, the retry has `SENT_SHARE` of the prompt; with media, `SENT_MEDIA_SHARE`."""
@@ -165,7 +165,7 @@ def _fewer_tokens(
 
     Steno divides the limits by the ratio of the provider's count to the estimate. Without media, a ratio above
     1.05 gets a margin (`MIX_ERROR`). If a prompt with media has more tokens than expected, Steno first subtracts the
-    difference, as if it could not mask the media. Only if this leaves too little room, Steno divides by the ratio.
+    difference, as if it could not mask the media. If this leaves too little room, Steno divides by the ratio instead.
     """
     expected = budget.line.to_provider_tokens(sent.tokens)
     least = least_room(budget)

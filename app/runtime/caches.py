@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 MOST_REMEMBERED = 10_000
-"""Usual bound of a map with small entries."""
+"""Usual maximum number of entries in a map of small entries."""
 REMINDER_SECONDS = 60.0
 MOST_REPEATED = 1_000
 MOST_OF_ONE = 100
@@ -73,7 +73,7 @@ class HistoryKey(Struct, frozen=True):
     scope: Hashable
     """Purpose of the look-up. Entries of different scopes are separate."""
     digests: Sequence[bytes]
-    """Digests of prefixes, shortest first. They end before the last message, or before the last tool call."""
+    """Digests of prefixes, shortest first. The longest prefix ends before the last message or the last tool call."""
 
 
 class HistoryMap(Generic[V]):

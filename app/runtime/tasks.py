@@ -73,12 +73,12 @@ class WorkerThreads:
         afterwards: Callable[[], object] | None = None,
         waited: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """Call `afterwards` in a thread after `IDLE_SECONDS` without work. Call `waited` in each piece's thread with
-        the seconds that the piece waited for the thread."""
+        """Call `afterwards` in a thread after `IDLE_SECONDS` without work. For each piece of work, call `waited` in
+        its thread with the seconds that the piece waited for the thread."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
         self._at_once = at_once
         self._of_tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """Semaphores by tenant, while a piece of the tenant waits or runs."""
+        """Semaphores by tenant. Each exists while a piece of the tenant's work waits or runs."""
         self._running = 0
         self._afterwards = afterwards
         self._waited = waited

@@ -1,8 +1,8 @@
 """Metrics in Prometheus' format, of one process or summed over all workers.
 
 Every series exists from the start, so that rates are right from the first event on and no client can add series. If
-`PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, as for workers, each process writes its numbers to
-files in that folder. The worker that answers a scrape adds up all files, including files of dead workers.
+`PROMETHEUS_MULTIPROC_DIR` is set before this module is imported (always for workers), each process writes its numbers
+to files in that folder. The worker that answers a scrape adds up all files, including files of dead workers.
 """
 
 from __future__ import annotations
