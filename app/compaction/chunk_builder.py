@@ -405,7 +405,7 @@ class ChunkBuilder(Struct, frozen=True):
         )
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
-        """Return the chunk without its list of failed results, because the summariser would copy the list."""
+        """Return the chunk as the summariser reads it: without its list of failed results, which would be copied."""
         if not self._failed_results(chunk):
             return chunk
         # Search for the heading, because lists of earlier releases have other line breaks.

@@ -93,7 +93,7 @@ class Span:
             self.says(attribute, getattr(tokens, kind))
 
     def failed(self, kind: str | None) -> None:
-        """Set the failure: a status or an error code of Steno; None if the call did not fail."""
+        """Set the failure: a status of the provider, or an error code of Steno; None if the call did not fail."""
         self._failure = kind
 
     def ends(self) -> None:
