@@ -117,8 +117,7 @@ class Refusal(Struct, frozen=True):
         return self.kind in ("usage", "thinking")
 
 
-@dataclass(slots=True, eq=False)
-class Call:
+class Call(Struct, eq=False):
     """Answered call to the provider."""
 
     status: int
@@ -157,8 +156,7 @@ class Attempt:
         self.calls[-1].status = HTTPStatus.BAD_REQUEST
 
 
-@dataclass(slots=True, eq=False)
-class Exchange:
+class Exchange(Struct, eq=False):
     """Mutable state of one request: its attempts, answers and stream."""
 
     services: Services
@@ -169,20 +167,20 @@ class Exchange:
     """Body of the request, decoded."""
     encoded: tuple[Caller, bytes] | None = None
     """Caller and body as they arrived, if the body was encoded. Steno forwards an unchanged body in this form."""
-    headers: Headers = field(default_factory=list)
+    headers: Headers = []
     """Headers about the context, for an error of Steno's own."""
     waits_for_summary: bool = False
     """True once a summary is being made for the request."""
     stream: EarlyStream | None = None
     """Stream that began before the provider's answer."""
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = []
     attempt: Attempt | None = None
     """Latest attempt; at the end, the attempt whose answer the client gets."""
     recovered_from: Refusal | None = None
     """Refusal that led to the latest changed payload."""
     editor: AnswerEditor | None = None
     """Editor that has read the relayed answer; None until the answer has ended."""
-    answers: list[UpstreamExchange] = field(default_factory=list)
+    answers: list[UpstreamExchange] = []
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
         """Limit the decision's output with `with_output_limits`, and add an attempt. If the payload is unchanged

@@ -6,11 +6,11 @@ The log holds names, numbers and codes, but no text of messages and no keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import structlog
+from msgspec import Struct, field
 
 from app.compaction.decision import Decision
 from app.compaction.request import ChatRequest
@@ -51,8 +51,7 @@ _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
 
-@dataclass(slots=True, eq=False)
-class RequestRecord:
+class RequestRecord(Struct, eq=False):
     """Log lines and metrics of one request, on any route."""
 
     request_id: str

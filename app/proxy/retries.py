@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from time import monotonic, time
+
+from msgspec import Struct
 
 from app.formats.refusals import named_pause
 
@@ -16,8 +17,7 @@ LONGEST_PAUSE_SECONDS = 8.0
 JITTER = 0.25
 
 
-@dataclass(slots=True)
-class RetryBudget:
+class RetryBudget(Struct):
     """Retries of one unchanged payload, within a time limit that starts at the first refusal."""
 
     seconds: float
