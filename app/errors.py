@@ -93,7 +93,7 @@ class UnsupportedMediaType(_RequestError):
 
 
 class WebSocketNotSpoken(_RequestError):
-    """Refusal of a WebSocket. Clients that try a WebSocket first fall back to HTTP after an immediate 426."""
+    """Refusal of a WebSocket. Some clients try a WebSocket before HTTP; an immediate 426 makes them use HTTP."""
 
     status, code = 426, "websocket_not_spoken"
 

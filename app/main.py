@@ -211,7 +211,7 @@ def sampler_of(
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
-    """Return the look-up of prices. It never mixes the operator's prices with list prices, which are in US dollars."""
+    """Return a function that looks up prices: all from the settings, or all list prices, which are in US dollars."""
     if settings.prices != ():
         return settings.tariff_of
     return lambda *models: list_tariff(*(base_model(settings.models, each) for each in models))

@@ -1,1 +1,1 @@
-"""Steno's own REST interface under `/context`, health checks and MCP. The JSON format is Steno's own."""
+"""REST interface under `/context`, health checks and MCP. Their JSON format is Steno's own."""

@@ -59,8 +59,8 @@ NOT_KEPT = (
 async def _asked(
     services: Services, tenant: str, conversation: StoredConversation, body: bytes
 ) -> tuple[WireFormat, WireRequest, bytes | None]:
-    """Read the request in the body, or build it from the stored messages. Return the format, the request, and the
-    digest of the client's original history (None if the body contains messages). Raises `InvalidRequest`."""
+    """Read the request in the body. If the body has no messages, build the request from the stored messages, and also
+    return the digest of the client's original history. Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
 
     def sent() -> tuple[RawObject, WireRequest | None]:
@@ -212,7 +212,7 @@ async def compact_conversation(
 async def parsed(
     request: Request, services: Services, tenant: str, body: bytes, *, remember: bool = True
 ) -> ChatRequest:
-    """Parse a chat request in the format of its member `format`. Raises `InvalidRequest`."""
+    """Parse a request. Its member `format` names its format. `remember=False`: a dry run. Raises `InvalidRequest`."""
     format_ = await format_of(services, tenant, body)
     caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
@@ -221,14 +221,14 @@ async def parsed(
 
 
 def _target(request: Request, format_: WireFormat) -> bytes:
-    """Return the target of a request in this format, with the query of `request`, which may contain a key."""
+    """Return path and query for a request in this format. The query is that of `request`, and may contain a key."""
     return (b"" if format_.spec.address else format_.path) + b"?" + bytes(request.scope["query_string"])
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
-    """Return a trigger just below the size of the smallest view of stored summaries, in the provider's tokens.
+    """Return a trigger in the provider's tokens, just below the size of the smallest view with stored summaries.
 
-    A compaction is then due. A smaller trigger would make target, tail and new summaries smaller than necessary.
+    So a compaction is due. A smaller trigger would make target, tail and new summaries smaller than necessary.
     """
     conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
@@ -242,8 +242,8 @@ async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChu
 
 
 async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
-    """Prepare the payload as for a chat request, and log the decision. Store the request, so that Steno recognises the
-    conversation's next request, unless the conversation was erased meanwhile."""
+    """Prepare the payload as for a chat request, and log the decision. Unless the conversation was erased meanwhile,
+    store the request's state, so that Steno recognises the conversation's next request."""
     began = monotonic()
     decision = await services.compactor.for_request(chat).prepare()
     await count_messages(services, chat.tenant, chat.conversation, chat.prompt)

@@ -216,7 +216,7 @@ def _history(kept: StoredHistory) -> History:
 
 
 def message_in(sent: str, format_name: str) -> Message | None:
-    """Parse a stored message; None if its format can no longer read it."""
+    """Parse a stored message; None if this release cannot read the message or does not know the format."""
     if (format_ := BY_NAME.get(format_name)) is None:
         return None
     try:
@@ -268,7 +268,7 @@ def _message(message: StoredMessage, conversation_id: str, parts: Sequence[Mappi
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:
-    """Return the coverage of a message, or None. A part with the message itself overrides a summary of the message."""
+    """Return the coverage of a message; None if no part covers it. The message itself counts before a summary of it."""
     standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part["last_index"]]
     shown = next((part for part in standing if part["kind"] not in ("summarized", "pruned")), None)
     if not standing:
@@ -309,7 +309,7 @@ async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: Co
 
 
 async def pin(services: TheServices, tenant: str, conversation_id: str, indexes: Sequence[int]) -> list[Pin]:
-    """Pin these messages and no others. Raises `ConversationNotFound`."""
+    """Replace the conversation's pins by pins of these messages. Raises `ConversationNotFound`."""
     found = await services.store.rest_change(set_pins, tenant, conversation_id, indexes)
     if found is None:
         raise ConversationNotFound(conversation_id)

@@ -47,10 +47,10 @@ S = TypeVar("S", bound=Struct)
 _THEIRS = re.compile(
     r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(chat/+completions|messages|responses|models|embeddings)(/.*)?"
 )
-"""Pattern of paths of the providers' APIs without `/v1`, or with repeated slashes."""
+"""Pattern of paths that show a wrong base URL: the providers' paths without `/v1`, or with repeated slashes."""
 
 LONGEST_BODY = 200_000
-"""Maximum bytes of a body that is no chat request: no summary is this long."""
+"""Maximum bytes of a body that is no chat request. The longest such body contains a summary, which is shorter."""
 STATUSES = ", ".join(get_args(Status))
 """All values of `context_status`, for the schema."""
 
@@ -69,8 +69,8 @@ def request_body(members: type[Struct], *, required: bool = False) -> dict[str, 
 
 
 def is_https(request: Request) -> bool:
-    """True if the client uses TLS, by the connection or by `x-forwarded-proto`. With trusted proxies in the settings,
-    only their header counts. Otherwise any client's header counts, because a false header harms only that client."""
+    """True if the connection uses TLS, or `x-forwarded-proto` is `https`. If the settings name trusted proxies, the
+    header counts only from these. Otherwise it counts from any client: a false header harms only this client."""
     scope = request.scope
     if value_of(scope["headers"], b"x-forwarded-proto") != "https":
         return bool(scope["scheme"] == "https")
@@ -170,7 +170,7 @@ async def known(services: Services, tenant: str, conversation_id: str) -> Stored
 
 
 def made_of(out: type[M], source: object, /, **others: Any) -> M:
-    """Build a model from the attributes of `source` with the same names, and from `others`."""
+    """Build an `out` from `others`, and for its other fields from the attributes of `source` with the same names."""
     same = {name: getattr(source, name) for name in out.model_fields if name not in others and hasattr(source, name)}
     return out.model_validate({**same, **others})
 

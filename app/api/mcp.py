@@ -175,7 +175,7 @@ TOOLS: Mapping[str, type[Tool]] = {
     "list_conversations": List,
     "get_summary": Summary,
 }
-"""Tools by name. The model gets a tool's docstring as its description, and its members as arguments."""
+"""Tools by name. The model reads a tool's docstring as the description, and its fields as the arguments."""
 
 
 def server_of(client: httpx2.AsyncClient) -> Any:

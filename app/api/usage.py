@@ -19,10 +19,10 @@ from app.tokens.costs import PriceSource, Purpose
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
 DECIMALS = 9
-"""Decimals of amounts of money: fewer than a float has, to hide rounding errors."""
+"""Number of decimals of amounts of money. A float has more decimals, but the last ones are rounding errors."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
-"""Counts that are sums over the calls for messages and the calls for summaries."""
+"""Names of the counts in `TotalsOut` that include both calls for answers and calls for summaries."""
 
 
 class TokensOut(BaseModel):

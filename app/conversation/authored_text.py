@@ -10,7 +10,7 @@
 3. A heading such as "Here is the log:" announces a document. If a fence follows, the document ends with the last fence.
    If a list follows, Steno takes the list for the user's words.
 4. Lines that are quoted or indented, log lines, stack frames and JSON members are not the user's.
-5. If most earlier user messages are results, Steno includes words before a result only between tags like `<task>`.
+5. If most earlier user messages are results, Steno omits words before a result unless tags like `<task>` enclose them.
 
 Steno judges a message by itself and by earlier messages, so later messages do not change the judgement.
 
@@ -34,7 +34,7 @@ from app.conversation.tool_results import WORDINGS, ResultConfidence
 LONGEST_MESSAGE = 16_384
 """Maximum characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
 LONGEST_OMISSION = 1 << 20
-"""Maximum number of omitted characters in which Steno looks for announcements. Above it, Steno also omits the end."""
+"""Maximum omitted characters in which Steno looks for announcements. If more are omitted, so is the message's end."""
 EDGE = 2_000
 """Number of characters at each end of a message in which Steno looks for signs of a tool result."""
 LONGEST_HEADING = 500
@@ -50,7 +50,7 @@ Span = tuple[int, int]
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
 _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
-"""Tags around the user's words in place of a result: `_OWN_TAGS`, and Cline's tag for the reply to a question."""
+"""Tags around words of the user that replace a result: `_OWN_TAGS`, and Cline's tag for the reply to a question."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
 

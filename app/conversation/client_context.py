@@ -27,8 +27,8 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 MOST_OF_LIMIT = 0.5
 """Share of the limit. If the instructions after the leading ones take more, Steno may summarise superseded ones."""
 BEGINNING = 24
-"""Number of leading characters by which Steno compares instructions of one role, with `0` in place of each digit. If
-several have the same beginning, the newest supersedes the others."""
+"""Number of leading characters by which Steno compares instructions of one role, with `0` in place of each digit. Of
+instructions with the same beginning, the newest supersedes the others."""
 _READ_CHARACTERS = 200
 
 
@@ -68,7 +68,7 @@ class ContextBlock(Struct, frozen=True):
 
 
 def queued_words(text: str) -> str | None:
-    """Return the words that the user typed while the assistant worked; None if the text is no reminder of them."""
+    """Return the user's words if the text is a reminder of words typed while the assistant worked; otherwise None."""
     queued = _QUEUED.fullmatch(text)
     return queued["words"] if queued else None
 
@@ -151,8 +151,8 @@ class ClientContext:
 
     @lazy
     def places(self) -> Mapping[int, frozenset[int]]:
-        """Map each message's index to the indexes of texts that contain a block, unless it is too large for a note.
-        Steno must not shorten these texts."""
+        """Map the index of each message with blocks to the indexes of its texts with blocks. Steno must not shorten
+        these texts. Blocks that are too large for a note do not count."""
         places: dict[int, frozenset[int]] = {}
         for block in self._blocks:
             if self._cost(own_message(block.text)) <= self._room:
@@ -168,13 +168,13 @@ class ClientContext:
         return self._notes[gone]
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
-        """Return the tokens of the largest note of all payloads that omit the first `least_reach` to `reach` messages.
-        The last note need not be the largest, because a message in `sent` may have a newer block."""
+        """Return the tokens of the largest note of all payloads that omit the first n messages, n from `least_reach` to
+        `reach`. For a larger n the note may be smaller, because a message in `sent` may have a newer block."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """Return a message for the summariser. `CARRIED_OVER` replaces its blocks, except kinds that the note omits."""
+        """Return the message for the summariser: `CARRIED_OVER` replaces blocks, unless `carried` omits their kind."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):

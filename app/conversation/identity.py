@@ -1,7 +1,7 @@
 """Identity: keyed digests that link a summary to the summarised history, and a history to its conversation.
 
 A conversation's id is only a name within its tenant. It never decides which summary applies.
-The title is the user's first words.
+A conversation's title is the user's first words.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Recognition(Struct, frozen=True):
 
 
 def read_name(given: str) -> str:
-    """Return a client's name for a conversation without surrounding spaces, because a header cannot contain them.
+    """Return a client's name for a conversation without spaces at its ends, because HTTP removes them from a header.
 
     Raise `ValueError` for a name that is too long or has control characters.
     """
@@ -155,7 +155,7 @@ def heads_of(transcript: Transcript, chain: Chain) -> Heads:
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """Yield the digests of positions that an earlier request may have stored, from the last, the likeliest one."""
+    """Yield the digests of positions that an earlier request may have stored, the last (likeliest) position first."""
     messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
     for end in range(len(messages), 0, -1):
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].begins_turn:

@@ -136,7 +136,7 @@ class Message(Struct, frozen=True, weakref=True):
     thoughts: tuple[str, ...] = ()
     """Texts of the model's reasoning, which Steno never changes or quotes."""
     sealed: bool = False
-    """True if Steno may send or omit the message, but not change or quote it, for example signed thinking."""
+    """True if Steno may send or omit the message, but not change or quote it. An example is signed thinking."""
     signed_thinking: bool = False
     """True if the provider signed some reasoning of the message: see `without_thinking` in `compaction/view`."""
     bound: bool = False
@@ -222,8 +222,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """Shorter history that this history extends, if it has neither `chained` nor `counted` yet. Steno fills these
-    fields in both histories at once, because other histories may extend the shorter one, too."""
+    """Shorter history that this history extends, if the shorter one had neither `chained` nor `counted`. Steno fills
+    these fields in both histories at once, because other histories may extend the shorter one, too."""
     chained: Any = None
     """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None

@@ -1,8 +1,8 @@
 """Quoting: put conversation text into a text by Steno so that a model cannot mistake one for the other.
 
 Steno's headings begin with `<` and a fence. Its marks begin with `<`, a word and a fence. A fence has eight decimal
-digits (hexadecimal in earlier releases). Models also follow imitations, so Steno escapes fences in upper and lower
-case, with look-alike letters, and with blanks or invisible characters between the digits.
+digits; in earlier releases, the digits were hexadecimal. Models also follow imitations, so Steno escapes fences in
+upper and lower case, with look-alike letters, and with blanks or invisible characters between the digits.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def because(code: Code, detail: str = "") -> Reasons:
 
 
 def joined(reasons: Iterable[Reason]) -> str | None:
-    """Join distinct reasons in one line, the faults of the payload last, after a colon. Return None without reasons."""
+    """Join distinct reasons in one line. Reasons in `PROBLEMS` come last, after a colon. None without reasons."""
     unique = dict.fromkeys(reasons)
     parts = ([each for each in unique if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
     return ": ".join(", ".join(each.text for each in part) for part in parts if part) or None

@@ -66,7 +66,7 @@ class CallPairing:
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls by id, from the latest batch with the id. Steno removes answered calls, but keeps one for each id."""
+        """Calls by id, from the latest batch with the id. Steno removes answered calls, but never an id's last call."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}

@@ -36,7 +36,7 @@ _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNOR
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 MOST_HOPS = 16
-"""Maximum number of Steno instances that a request may have passed. It also ends a loop through many replicas."""
+"""Maximum number of Steno instances that a request may have passed. This also ends a loop through many replicas."""
 
 ANY = "*"
 
@@ -51,10 +51,10 @@ NOT_IN_PUBLIC_DNS = (
 """Domains that attackers cannot register. DNS rebinding needs a domain of the attacker's."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Origin schemes of installed programs. No web page has such an origin: the origin of a local file is `null`."""
+"""Origin schemes of installed programs. No web page has such an origin: even a local file's origin is `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Content types ("" for none) that pages can send without a CORS preflight, except uploads' `multipart/form-data`."""
+"""Content types that pages can send without a CORS preflight, except that of uploads. "" is a body without a type."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)

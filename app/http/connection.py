@@ -18,9 +18,9 @@ IDLE_SECONDS = 30.0
 MOST_UNREAD = 128 << 10
 """Unread bytes of an answer above which reading from the network pauses."""
 AT_ONCE = 64 << 10
-"""Maximum bytes of one read from the network, and of one chunk for the reader."""
+"""Maximum bytes of one read from the network, and of one piece that an answer's reader gets."""
 MOST_PARTS = 4_096
-"""Number of unread parts above which reading pauses: one read can bring 10,000 parts, each a Python object."""
+"""Number of unread parts above which reading pauses. One read can bring 10,000 tiny parts, each a Python object."""
 JOINED = 64 << 10
 """Maximum bytes of a body that is joined with its head for one write. Joining is cheaper than a second write."""
 
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline (loop time). Replace a timer that would fire later. An earlier timer sets itself again."""
+        """Set the deadline (loop time). Replace a later timer. When an earlier timer fires, it sets itself again."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)

@@ -33,7 +33,7 @@ SPARE_CONNECTIONS = 100
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""Number of parser events above which other tasks run before the next piece. One packet can hold 40,000 chunks."""
+"""Number of parser events in a piece above which other tasks run first. One packet can hold 40,000 HTTP chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 IDLE_SECONDS = 75.0
@@ -139,8 +139,8 @@ class KnownHead(Struct, frozen=True):
         return cls(own, places[0], head[:start], end, head[end:], len(head), {})
 
     def length_in(self, data: bytes) -> bytes | None:
-        """Return the digits of the content-length if the data begins with this head, else None. There must be as many
-        digits as in this head, because a longer head might exceed the limit of a head's size."""
+        """Return the digits of the content-length if the data begins with this head, in which only these digits may
+        differ; else None. Also None for another number of digits: a longer head might exceed the limit of its size."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
         digits = data[len(self._before) : self._gap]
@@ -254,7 +254,7 @@ class StrictProtocol(HttpToolsProtocol):
         return data[len(body) :]
 
     def _feed_in_pieces(self) -> None:
-        """Parse the received bytes in pieces. After a piece with many events, such as tiny chunks, other tasks run
+        """Parse the received bytes in pieces. After a piece with many events, such as tiny HTTP chunks, other tasks run
         before the next piece is parsed."""
         unfed, self._unfed = self._unfed, b""
         for start in range(0, len(unfed), PIECE_BYTES):

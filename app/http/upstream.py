@@ -123,8 +123,8 @@ class Upstream:
         return kept if self._key is None else [*for_other_providers(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
-        """Return path and query at the provider. If the target keeps its version, the target follows the base URL's
-        path without a version. Otherwise the base URL's path replaces a leading `/v1`; other paths do not change."""
+        """Return path and query at the provider. If the target keeps its version, the base URL's path loses its
+        version, and the target follows. Otherwise the base URL's path replaces a leading `/v1`; other paths stay."""
         path, question_mark, query = target.partition(b"?")
         if self._keeps_version(target):
             path = _VERSION.sub(b"", self._path) + path
@@ -223,7 +223,7 @@ def trust() -> ssl.SSLContext:
 
 
 def host_and_port(base: httpx.URL) -> tuple[str, int]:
-    """Return host and port, such as `api.example`, 443 or `[::1]`, 8080."""
+    """Return host and port, such as ("api.example", 443) or ("[::1]", 8080)."""
     host = f"[{base.host}]" if ":" in base.host else base.host
     return host, base.port or (443 if base.scheme == "https" else 80)
 

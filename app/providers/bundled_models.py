@@ -1,8 +1,8 @@
 """Bundled models: windows and list prices of the vendors' own models (`data/models.json`).
 
-The setting `models` overrides this table. The package genai-prices cannot replace it (2026-11-29): the package priced
-133 of 165 recorded answers right, this table all 165. The package has older prices, no fees for searches and regions,
-no tuned models, and no window for 1,511 of 1,901 known names.
+The setting `models` overrides this table. On 2026-11-29, the package genai-prices could not replace this table: it
+priced 133 of 165 recorded answers right, this table all 165. The package had older prices, no fees for
+searches and regions, no tuned models, and no window for 1,511 of 1,901 known names.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ListedModel(Struct, frozen=True):
     regions: dict[str, float] = {}
     """Price factors by region. The provider's answer names the region."""
     cap: int | None = None
-    """Prompt tokens above which a compaction is due in any window. Models that read long prompts well have a cap."""
+    """Prompt tokens above which a compaction is due in any window; None: the usual cap, for most models."""
 
     def tariff(self, name: str) -> Tariff:
         """Return the list prices as a tariff. `name` is the name by which the model was called."""

@@ -39,14 +39,14 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""Number of samples after which a calibration learns at most one sample a second, because each takes up to 0.5 ms."""
+"""Number of samples after which a calibration uses at most one sample a second: each use takes up to 0.5 ms."""
 PAUSE_SECONDS = 1.0
 
 
 class Calibrations:
     """Calibrations of all upstreams' models.
 
-    Samples do not use the store's write-behind queue, because that queue merges and erases rows by conversation.
+    Samples do not use the store's write-behind queue: its rows belong to conversations, samples belong to none.
     """
 
     def __init__(self, store: Store) -> None:
@@ -72,7 +72,7 @@ class Calibrations:
         return self._known.use(key) or Calibration(prior_for(key.model, key.formula, key.tools))
 
     def picture_scale(self, key: CalibrationKey) -> float:
-        """Return the factor for the estimated tokens of pictures, where `key` is the key of texts."""
+        """Return the factor for the estimated tokens of pictures. `key`: key of the calibration for texts."""
         known = self._known.use(replace(key, formula=pictures_of(key.formula), tools=False))
         return 1.0 if known is None else picture_scale(known.line.ratio)
 

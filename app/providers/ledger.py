@@ -137,7 +137,7 @@ class Ledger:
         return self._clock() - latest.at <= (CACHED_LONG_SECONDS if latest.sent.long else CACHED_SECONDS)
 
     def _next_id(self) -> str:
-        """Return an id greater than the last id, because many records are stored in the same millisecond."""
+        """Return an id greater than the last id. Lists order the records of one millisecond by id."""
         now = time_ns()
         self._latest = now if now > self._latest else self._latest + 1
         return f"use_{self._latest:016x}{randbytes(4).hex()}"

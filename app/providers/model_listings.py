@@ -51,7 +51,7 @@ RETRY_SECONDS = 300.0
 ASK_SECONDS = 5.0
 """Timeout of one answer, in seconds."""
 FETCH_SECONDS = 10.0
-"""Timeout of all answers of one listing, in seconds."""
+"""Timeout of all answers of one listing together, in seconds."""
 WAIT_SECONDS = 1.0
 """Seconds from the start of the first listing during which client requests may wait for this listing."""
 MOST_LISTED = 10_000
@@ -201,7 +201,7 @@ class ModelListings:
         return listing
 
     async def first_outcome(self) -> ListingOutcome | None:
-        """Wait for the provider's first answer, and return it; None if Steno does not ask or could not read it."""
+        """Wait for the provider's first answer. Return None if Steno does not ask, or could not read the answer."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
         return self.latest_outcome
@@ -386,7 +386,7 @@ def _window(context: int | None, note: str | None = None) -> Window | None:
 
 
 def _entries(content: object, member: str) -> list[dict[str, Any]]:
-    """Return the objects of the list, at most `MOST_ENTRIES`. The provider Together sends a bare list."""
+    """Return the objects of the list, at most `MOST_ENTRIES`. The provider Together puts no object around its list."""
     listed = content.get(member) if isinstance(content, dict) else content
     return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
 

@@ -56,7 +56,7 @@ class Provider:
         self.windows = windows
         self.calibrations = calibrations
         self.host = settings.host
-        """Host of the base URL. The rules for counting a prompt's tokens depend on it."""
+        """Host of the base URL. The rules for counting a prompt's tokens depend on the host."""
         known = (size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending))
         self._largest_body = min(known, default=None)
         self.speaks, self.is_meant_for = settings.speaks, settings.is_meant_for
@@ -93,7 +93,7 @@ class Provider:
             self._refused_thinking.learn(tenant, (format_, model, b""), messages)
 
     def may_speak(self, format_: str, tenant: str) -> bool:
-        """True if the settings have the format, and no recent answer showed that its path is missing."""
+        """True if the settings allow the format, and no recent answer showed that the format's path is missing."""
         return format_ in self.speaks and self._unspoken.find(tenant, format_) is None
 
     def lacks(self, format_: str, tenant: str) -> None:

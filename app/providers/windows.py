@@ -3,7 +3,7 @@
 1. A limit that a refusal names lowers a configured or announced window, and replaces a bundled or guessed window.
 2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. The
    limit applies to the refused tenant. If a second tenant gets a similar limit (`CLOSE`), it applies to all tenants.
-3. Only tenants that the provider has answered can confirm a limit, because a client can invent keys.
+3. Only tenants that the provider has answered can confirm a limit: a provider answers no invented keys.
 4. Steno ignores a limit if, within a day, the provider answered a larger prompt of the tenant, or larger prompts of two
    tenants. It ignores a limit below half of the configured window, unless the limit was measured (`Windows.learn`).
 """
@@ -148,9 +148,9 @@ class Windows:
         *,
         is_measured: bool = False,
     ) -> None:
-        """Store the limit of a refusal for a day, or the tenant's stored limit if it is smaller.
+        """Remember the limit of a refusal for a day. If the tenant already has a smaller limit, remember that one.
 
-        `output`: output cap of the refused request. Steno ignores a lower limit, which is probably about the output.
+        `output`: output cap of the refused request. Steno ignores a limit below this cap: it is probably for answers.
         `is_measured`: prompt and answer filled the window, or the provider answered a smaller prompt after the refusal.
         """
         limit, name, window = overflow.limit, _limit_key(model, asked), self._unlearnt(model, asked)

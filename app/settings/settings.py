@@ -204,7 +204,7 @@ _NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
-    """Read the settings from all sources. Raise `ConfigurationError`, which names the key and the allowed values."""
+    """Read the settings from all sources. If one is invalid, raise `ConfigurationError` with key and valid values."""
     _check_names()
     try:
         return Settings(**flags)
@@ -316,7 +316,7 @@ def _problem(error: ErrorDetails) -> str:
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
-    """Return the fields at the level of `loc`, and the field at `loc` itself, or None if it does not exist."""
+    """Return the fields at the level of `loc`, and the field at `loc` itself; None if there is no such field."""
     siblings: Mapping[str, FieldInfo] = Settings.model_fields
     field = None
     for name in (part for part in loc if isinstance(part, str)):

@@ -85,8 +85,8 @@ def open_store(
     took: Callable[[float], object] = lambda _: None,
     secret: bytes | None = None,
 ) -> Store:
-    """Open the store. Pass the seconds of each store call for a request to `took`. `secret`: the store refuses a
-    database that was made with another secret. Raise `DatabaseURLError` for an invalid URL."""
+    """Open the store. `took` is called with the seconds of each store call for a chat request. `secret`: the store
+    refuses a database that was made with another secret. Raise `DatabaseURLError` for an invalid URL."""
     storage = settings.storage
     return Store(
         storage.address,

@@ -169,7 +169,7 @@ class NamedUpstreamSettings(UpstreamSettings):
 VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
     "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1")
 }
-"""Upstreams that Steno adds if `upstream` is OpenAI and no upstream `is_meant_for` their formats."""
+"""Vendors' upstreams. Steno adds one if `upstream` is OpenAI and no upstream `is_meant_for` the vendor's formats."""
 
 
 class ModelSettings(Section):

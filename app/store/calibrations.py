@@ -1,7 +1,7 @@
-"""Calibrations and learned windows: numbers that replicas learn from providers' answers and refusals, and share.
+"""Calibrations and learned windows. Replicas learn these numbers from providers' answers and refusals, and share them.
 
-`calibrations` has a row for each combination of upstream, model, formula, tools (yes or no) and tenant,
-`learned_windows` for each combination of upstream, model and tenant.
+`calibrations` has a row for each combination of upstream, model, formula, tools (yes or no) and tenant;
+`learned_windows` has a row for each combination of upstream, model and tenant.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ async def learn_window(
 
 
 async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
-    """Delete the tenant's limit if it is less than `below` tokens. Another replica may have stored a larger limit."""
+    """Delete the tenant's limit if it is less than `below` tokens. A larger limit, perhaps another replica's, stays."""
     own = owned(learned_windows, tenant, upstream=upstream, model=model)
     await connection.execute(sa.delete(learned_windows).where(own, learned_windows.c.limit_tokens < below))
 

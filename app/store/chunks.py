@@ -56,7 +56,7 @@ async def chunks_in(
 async def recent_first_chunks(
     connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
 ) -> list[FirstChunk]:
-    """Return chunks from a history's first message to one of `messages` (digests), at most `within_seconds` old."""
+    """Return chunks at most `within_seconds` old, from the first message to one whose digest is in `messages`."""
     table = summary_chunks.c
     found = sa.select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
         owned(summary_chunks, tenant, series=series, level=0, first_index=0),

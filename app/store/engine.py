@@ -54,7 +54,7 @@ QUEUE_SECONDS = 2.0
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
-"""Number of equal parts of a call's timeout. The time of a wait for other writers of this process does not count."""
+"""Number of equal parts of a call's timeout. A part spent waiting for writers of this process does not count."""
 CACHE_KIB = 512
 """Page cache of each connection to SQLite, in KiB."""
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
@@ -214,7 +214,7 @@ class Address(Struct, frozen=True):
     place: str
     """The URL without its password, or the absolute path of the file."""
     prepares: bool = True
-    """False if the URL has `?prepared_statement_cache_size=0`, for PgBouncer in transaction mode."""
+    """Whether asyncpg may name prepared statements. `?prepared_statement_cache_size=0` forbids it, for PgBouncer."""
 
 
 def read_url(url: str) -> Address:

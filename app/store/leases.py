@@ -44,7 +44,7 @@ class Claim(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to make one chunk. The lease is lost if the epoch in the database is higher than the lease's."""
+    """The right to make one chunk. The lease is lost if its row in the database is deleted or has another epoch."""
 
     tenant: str
     conversation_id: str

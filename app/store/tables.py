@@ -1,7 +1,7 @@
 """The tables, and helpers for SQL statements: the clock, conditions, lists of keys, pages of a list.
 
-Primary keys begin with the tenant, and queries name the tenant, so that no tenant reads another tenant's rows. Only
-`calibrations` and `learned_windows` are read for all tenants. These tables contain no text of messages.
+Most primary keys begin with the tenant, and a tenant's queries name the tenant, so that no tenant reads another's rows.
+Requests read rows of all tenants only from `calibrations` and `learned_windows`, which have no text of messages.
 """
 
 from __future__ import annotations

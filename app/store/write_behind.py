@@ -113,7 +113,7 @@ class WriteBehind:
         """Why the last flush failed; None if it succeeded. A flush that did not get a lock in time does not count."""
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Call `work`, which records a request, after `SOON_SECONDS`. Methods that read the queues call it earlier."""
+        """After `SOON_SECONDS`, call `work`, which records a request. Methods that read the queues call it earlier."""
         self._soon.append(work)
         if len(self._soon) == 1:
             asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
