@@ -362,7 +362,10 @@ def _in_turn(messages: Iterable[Message], before: History | None) -> list[Messag
     """Return the messages with `kind` and `continues` set according to the messages before them."""
     last: Message | None = None  # Latest message that shows whether the assistant works; None before the first turn.
     if before is not None and before.turn_starts:
-        last = next(message for message in reversed(before) if message.kind in _AT_WORK or message.begins_turn)
+        index = len(before) - 1
+        while not (before[index].kind in _AT_WORK or before[index].begins_turn):
+            index -= 1
+        last = before[index]
     placed: list[Message] = []
     for message in messages:
         now = _behind(last, message) if last is not None and message.kind is Kind.USER else message

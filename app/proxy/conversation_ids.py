@@ -180,4 +180,4 @@ class Conversations:
             if len(transcript) > 1:
                 with suppress(StoreUnavailable):
                     known = await self._store.heads(tenant, tuple(possible_heads(transcript, chain)))
-        return recognise(chain, known, self._identity, partial(secrets.token_bytes, 8))
+        return recognise(chain, known, self._identity, secrets.token_bytes)
