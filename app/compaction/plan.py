@@ -165,7 +165,7 @@ def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
 
 
 def longest_within(lengths: Iterable[int], room: int) -> int:
-    """Return the length to which longer texts must be cut, so that all texts together fit into `room`."""
+    """Return a maximum length. If every longer text is cut to this length, all texts together fit into `room`."""
     ascending = sorted(lengths)
     for place, length in enumerate(ascending):
         if length * (left := len(ascending) - place) > room:
@@ -191,8 +191,8 @@ def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
 
 
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
-    """Return the positions of user messages that stay verbatim after these chunks, but that a fold would summarise. A
-    chunk's end splits their turns. Without folds, such messages would accumulate in the payload."""
+    """Return the positions of user messages that these chunks carry, but that a fold would summarise. A chunk carries
+    a user message if the chunk's end splits its turn. Without folds, carried messages would fill the payload."""
     if not chunks:
         return []
     held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
@@ -200,15 +200,15 @@ def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[
 
 
 def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
-    """Return the tokens of `released_by`. A fold is due if they exceed half of `budget.fold`."""
+    """Return the tokens of the messages in `released_by`. A fold is due if they exceed half of `budget.fold`."""
     return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: SummaryOptions) -> int | None:
     """Return the start of the verbatim tail; None if `base` covers all messages before the last unit.
 
-    Choose the first of `_tails` for which the tail is within its budget, the view is within the target, and the trigger
-    does not fire. If there is none, choose the start of the last unit.
+    Choose the earliest start in `_tails` with three properties: the tail is within its budget, the view is within the
+    target, and the trigger does not fire. If no start has these properties, choose the start of the last unit.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]
@@ -233,10 +233,10 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, options: 
 def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
     """Return possible starts of the tail, ascending. `always`: start of the turn `tail_turns` before the current turn.
 
-    1. Starts of turns: from `always` on, and earlier ones if the tail then has at most `fill` tokens.
-    2. Starts of units in the next earlier turn, if the tail would otherwise use less than half of `fill`.
+    1. Starts of turns from `always` on. Earlier starts of turns, if the tail then has at most `fill` tokens.
+    2. Starts of units in the turn before these, if the tail would otherwise use less than half of `fill`.
     3. Starts of units inside the last turn, if `fill` is 0, or if the tail then has at most `fill` tokens or is the
-       last unit. The provider would read every further token uncached.
+       last unit. With a longer tail, the provider would read more tokens uncached.
     """
     turns = transcript.turn_starts
     fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
@@ -262,8 +262,8 @@ def words_room(
 def expected_view(
     conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, options: SummaryOptions
 ) -> tuple[int, int]:
-    """Estimate the view after a compaction up to `cut`. Return the tokens of the view without the user's words, and the
-    tokens of these words. A new summary counts with its requested size. A due fold counts as done."""
+    """Estimate the size of the view after a compaction up to `cut`. Return the tokens without the user's words, and the
+    tokens of these words. Assume that a new summary has its requested size, and that a due fold is done."""
     transcript = conversation.transcript
     words = held_tokens(base.chunks)
     held, new = sum(chunk.tokens for chunk in base.chunks) - words, _new_tokens(conversation, base, cut, parts, budget)
@@ -309,9 +309,9 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 
 
 class Plan(Struct, frozen=True):
-    """Due compaction. It adds a chunk to `base` for each of `spans`. It folds chunks if together they are too large.
+    """Due compaction. It adds a chunk to `base` for each of `spans`. It folds chunks if all together are too large.
 
-    Of the new chunks that apply to a history, a view uses all or none. Without spans, the compaction only folds.
+    A view uses either all new chunks that apply to its history, or none. Without spans, the compaction only folds.
     """
 
     base: Path
@@ -319,7 +319,7 @@ class Plan(Struct, frozen=True):
     range: ChunkRange
     """Range that the compaction will cover; also the key of its lease."""
     made: tuple[SummaryChunk, ...] = ()
-    """Existing chunks of some of the spans, from an earlier compaction that partly failed."""
+    """Existing chunks for some of the spans, from an earlier compaction that partly failed."""
 
     @property
     def missing(self) -> tuple[Span, ...]:
@@ -378,8 +378,8 @@ def _plan_fold(conversation: Conversation, base: Path, budget: Budget, series: s
 def _frees_enough(
     conversation: Conversation, base: Path, expected: int, cut: int, budget: Budget, *, is_last: bool
 ) -> bool:
-    """Return whether a compaction frees at least a tenth of the view, and enough that the trigger does not fire. If the
-    view exceeds the limit, or if not `is_last` (further compactions follow), any gain is enough."""
+    """Return whether a compaction frees at least a tenth of the view, and the trigger then does not fire. Any gain is
+    enough if the view exceeds the limit, or if further compactions follow this one (not `is_last`)."""
     view = unmasked_tokens(conversation, base)
     if view > budget.limit or not is_last:
         return expected < view
@@ -388,7 +388,7 @@ def _frees_enough(
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
-    """Return whether one call summarises the plan's messages and all older chunks together, instead of a fold."""
+    """Return whether one call summarises the plan's messages with all older chunks, so that no fold is needed."""
     if not options.folds_in or len(plan.spans) != 1:
         return False
     (span,), chunks = plan.spans, plan.base.chunks
@@ -411,8 +411,8 @@ def _spans(
 
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
-    """Return the known chunks of level 0 inside the span, by range. Of overlapping chunks, take the first and longest.
-    Exclude chunks that begin with the span. Exclude a `continued` chunk that ends with it: a chunk must follow it."""
+    """Return the chunks of level 0 inside the span, by range. If chunks overlap, take the earliest, then the longest.
+    Exclude chunks at the span's start. Exclude a `continued` chunk at its end: another chunk must follow that chunk."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):
@@ -443,7 +443,7 @@ def calls_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions, price: Price, shown: Rates | None
 ) -> float:
     """Return the cost of a plan's summary calls, in millionths of the price's unit. Folds and reasoning do not count.
-    `shown`: rates if the summariser's provider has the conversation in its cache, else None."""
+    `shown`: the provider's rates if it has the conversation in its prompt cache, else None."""
     rules = 2 * len(options.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
     for span in plan.missing:

@@ -2,16 +2,16 @@
 
 Steno changes the history as little as possible. A path is a sequence of chunks that starts at the first message, has no
 gaps, and leaves at least the last unit verbatim. The view uses the path that covers the fewest messages without firing
-the trigger. Times and the order of insertion do not matter, so every replica selects the same view. A chunk that was
-made in advance is not used until it is needed, because it would change the prompt's prefix. If every path fires the
-trigger, a compaction is due: it extends the path that covers the most messages.
+the trigger. When and in which order the chunks were stored does not matter, so every replica selects the same view.
+Steno does not use a chunk before it is needed, because the chunk would change the prompt's prefix. If every path fires
+the trigger, a compaction is due: it extends the path that covers the most messages.
 
 A `PlanningState` is immutable. A new chunk or mask makes a new state.
 
 Some clients change the first message in every turn, for example by writing the time into it. Old summaries then do not
 apply to the new form of the history, so after two useless summaries Steno makes no third (`changes_every_turn`).
 Separate conversations from one template look similar: they have the same messages after different beginnings. But they
-exist side by side. A changing history has one form at a time, and each form is a few messages longer than the last.
+exist side by side. A changing history has one form at a time, a few messages longer than the previous form.
 In doubt, Steno makes the summary: at worst it pays for one useless summary. The opposite error would leave a
 conversation without summaries.
 """
@@ -62,9 +62,9 @@ class Policy(Struct, frozen=True):
     folds_in: bool = True
     """Whether a due fold is made in the same call as the new summary."""
     failed_results: int = 0
-    """Maximum number of failed tool calls, the latest ones, that Steno appends to a summary verbatim."""
+    """Maximum number of failed tool calls that Steno appends to a summary verbatim. Steno takes the latest."""
     alternates: bool = False
-    """Whether the provider refuses two consecutive user messages or assistant messages."""
+    """Whether the provider refuses two consecutive messages of one role."""
 
     @property
     def summarises(self) -> bool:
@@ -101,7 +101,7 @@ class Path(Struct, frozen=True):
     covered: int = 0
     """Number of messages that the chunks replace."""
     tokens: int = 0
-    """Tokens of the summaries, and of the messages that stay verbatim beside them."""
+    """Tokens of the summaries, and of the messages that the chunks carry verbatim."""
 
     @property
     def rank(self) -> tuple[int, int, tuple[str, ...]]:
@@ -110,7 +110,7 @@ class Path(Struct, frozen=True):
 
 
 def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
-    """Build the view with a path's summaries. With `masks`, mask the tool results used before `boundary`."""
+    """Build the view with a path's summaries. With `masks`, also apply the masks of this `boundary`."""
     transcript = conversation.transcript
     parts: list[Part] = [*_context_note(conversation, path)]
     for chunk in path.chunks:
@@ -138,10 +138,10 @@ def least_view(
     masking: Masking | None = None,
     masked_at_most: int | None = None,
 ) -> View | None:
-    """Return the view whose summaries cover the fewest messages without firing the trigger, or None.
+    """Return the view that summarises the fewest messages without firing the trigger; None if every view fires it.
 
     Of views with equal coverage, the one without masks is best, then the one with the earliest boundary.
-    `masked_at_most`: a view with more tokens must have all known masks, even if it would not fire the trigger.
+    `masked_at_most`: a view with more tokens than this is used only with all known masks.
     """
     fitting: list[tuple[int, int, tuple[int, int, tuple[str, ...]], Path]] = []
     for path in found:
@@ -195,13 +195,13 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
 
 
 class _Reached(Struct, frozen=True):
-    """State of a path at its end, which decides how the path may continue."""
+    """End of a path: facts that decide which chunk may follow."""
 
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """True if a fold must follow, False if an unfolded chunk must follow: one compaction made both the path's last
-    chunk and this next chunk. None if the path may end here."""
+    """Kind of the chunk that must follow: True for a fold, False for another chunk. The compaction that made the path's
+    last chunk also made that chunk. None if the path may end here."""
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
@@ -354,7 +354,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fits_shortened(self) -> bool:
-        """Return whether shortening messages helps, but no summary does, because the last unit is too large."""
+        """Return whether only shortened texts help: the messages that no summary may replace reach the limit."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
         return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
@@ -396,19 +396,19 @@ def due_mask(state: PlanningState) -> MaskBoundary | None:
 
 
 TELLING_TOKENS = 20
-"""Minimum tokens of a message that is unlikely to be at the same position in two unrelated conversations."""
+"""A message with this many tokens is unlikely to be at the same position in two unrelated conversations."""
 SHORT_LIVED_TURNS = 3
 """Maximum turns between the summaries of two forms of a history. A form that lasts longer is worth a summary."""
 MOST_COMPARED = 100
-"""Maximum number of forms that Steno compares in pairs: it takes the latest. Each recent first chunk counts as a form.
-There may be thousands, because conversations from one template share a message at the same position."""
+"""Maximum number of forms, the latest ones, that Steno compares in pairs. A form is a recent first chunk whose last
+message is also in this history, at the same position. Conversations from one template may have thousands."""
 
 
 class Succession(Struct, frozen=True):
     """Two earlier, shorter forms of a history, summarised one after the other: a sign that the history changes."""
 
     known_beyond: int
-    """Index of the second form's last summarised message. The current history also has it, but differs before it."""
+    """Index of the last summarised message of the second form. The history has this message, but differs before it."""
     length: int
     """Number of messages of the second form."""
     lasted: int
@@ -416,7 +416,7 @@ class Succession(Struct, frozen=True):
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Return whether the sign is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first. `length`: messages now. `seen`: numbers of messages of earlier requests."""
+        lasted longer than the first form. `length`: messages now. `seen`: messages in earlier requests."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 
@@ -424,11 +424,11 @@ class Succession(Struct, frozen=True):
 def successions(
     conversation: Conversation, recent: Iterable[FirstChunk], conversation_id: str, *, named: bool
 ) -> list[Succession]:
-    """Return the evidence in recently made chunks that the history changes.
+    """Return signs that the history changes with every turn. Each sign is a pair of recently made chunks.
 
     `named`: whether the client named the conversation. Steno then compares only this conversation's chunks. Without a
-    name, each change of the history starts a new conversation id. Two chunks of the same other conversation only show
-    that the other conversation grew, so Steno skips such pairs.
+    name, each change of the history starts a new conversation id. If both chunks belong to one other conversation, they
+    only show that the other conversation grew, so Steno skips the pair.
     """
     transcript, positions = conversation.transcript, conversation.chain.positions
     messages = transcript.messages
@@ -453,7 +453,7 @@ def successions(
 
 
 def changes_every_turn(conversation: Conversation, found: Iterable[Succession], heads: Iterable[bytes]) -> bool:
-    """Return whether any of `found` is valid evidence. `heads`: digests stored by earlier requests of this history."""
+    """Return whether at least one of `found` is not refuted. `heads`: digests that earlier requests stored."""
     positions, length = conversation.chain.positions, len(conversation.transcript)
     seen = _lengths(conversation.transcript, [place for head in heads if (place := positions[head]) < length])
     return any(not each.is_refuted(length, seen) for each in found)
@@ -463,7 +463,7 @@ def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
     """Return the number of messages of each request that stored one of these heads.
 
     A request stores two heads: at its end, and before its last turn. If the client later changed the last message, only
-    the second head is found. Steno then assumes that the request ended with the turn's first message.
+    the second head is found. Steno then assumes that the request ended with the first message of its last turn.
     """
     messages = transcript.messages
     ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].kind is not Kind.ASSISTANT}

@@ -1,7 +1,7 @@
 """Recall: exact quotations from omitted messages that match the last user message.
 
-1. **Quotations.** Steno quotes the best matching passages before the last user message. They depend on history and view
-   alone. So every replica quotes the same passages, and the prompt's prefix is stable during an agent's turn.
+1. **Quotations.** Steno quotes the best matching passages before the last user message. They depend only on the history and
+   the view. So every replica quotes the same passages, and the prompt's prefix is stable during an agent's turn.
 2. **Condition.** Steno quotes only if one passage contains enough words of the user message. A question needs fewer
    matches than a statement. Words in the latest messages do not count, because the user may refer to those messages.
 3. **Quotations for an earlier turn** stay if the turn is long enough (`KEPT_TURN`). Without these quotations, the
@@ -72,21 +72,21 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Number of the latest omitted or shortened messages whose records are listed."""
 RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
-"""`RECORDS_SHARE`: maximum tokens of the records, as a share of the quotations' room. `GIVEN_UP`: share of the records'
-tokens that this room loses."""
+"""`RECORDS_SHARE`: maximum tokens of the records, as a share of the room for one message's quotations. `GIVEN_UP`:
+share of the records' tokens that is subtracted from this room."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
-"""Maximum characters of an agent's plan per token of room, and maximum number of entries of the agent's state."""
+"""Maximum characters of an agent's plan for each token of its note, and maximum number of entries in the note."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
 """Number of the first turns whose user messages determine the language, and maximum characters read of each text."""
 KEPT_TURN = 0.5
-"""An earlier turn keeps its quotations if it exceeds this share of their tokens and of the room for one message."""
+"""An earlier turn keeps its quotations if its tokens exceed this share of `_Quoter.usual` and of their own tokens."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
-"""Maximum size of a new view with notes and quotations, as a share of the target. If the view exceeds the target even
-without notes and quotations, the maximum is the limit."""
+"""Maximum size of a view with notes and quotations right after a summary, as a share of the target. If the view exceeds
+the target even without notes and quotations, the maximum is the limit."""
 LEAST_TOKENS = 20
-"""Minimum tokens of the remaining room for one more passage."""
+"""Steno adds another passage only if at least this many tokens of the room remain."""
 
 ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
 """Minimum share of a message's words, weighted by rarity, that a passage and its neighbours must contain.
@@ -94,13 +94,13 @@ ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
 RECENT_MESSAGES = 6
 """Number of messages before a question whose words do not count, because the question may refer to these messages."""
 LITTLE, LEAST_ASKED = 2.0, 0.1
-"""Thresholds for the total rarity of a question's words. A word in no older message has rarity 1. Below `LITTLE`
-("yes, that one"), Steno also uses the words of the preceding assistant message if it ends with a question. Below
-`LEAST_ASKED` ("And?"), Steno quotes nothing if the assistant's message does not end with a question."""
+"""Thresholds for the sum of the rarities of a user message's words. A word that no older message contains has rarity 1.
+Below `LITTLE` ("yes, that one"), Steno also uses the words of the preceding assistant message if that message ends with
+a question. Below `LEAST_ASKED` ("And?"), Steno quotes nothing if that message does not end with a question."""
 BEFORE_WEIGHT, ASKED_LAST = 0.5, 100
-"""Weight of the words of a preceding assistant message, and characters at its end in which a question is expected."""
+"""Weight of the words of a preceding assistant message, and characters at its end that are checked for a question."""
 UNKNOWN_WEIGHT = 0.25
-"""Factor for the rarity of a word that no message contains, because no passage can match it."""
+"""Factor for a word that no message contains. It is below 1, because no passage can match such a word."""
 MOST_WORDS = 64
 READ_CHARACTERS = 4_000
 """Maximum characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
@@ -148,7 +148,7 @@ class Recollection:
         self.index = Index(self._language)
         self._digest = conversation.chain[0]
         self.state: tuple[Hashable, Note | None] = None, None
-        """Note on the state of the agent's work, with its cache key."""
+        """Cache key, and the cached note on the state of the agent's work."""
         self._form: Hashable = None
         self._notes: dict[bytes, QuotedNote | None] = {}
 
@@ -244,8 +244,8 @@ def _values_note(
     """Return a note with the records of the latest `hidden` messages that fit into `room` tokens; None without records.
 
     A record is omitted if summaries, masks or messages before `origin` contain all its values. `origin`: length of the
-    history when the last summary was made, or the position after the last altered message if that is later. Messages
-    from `origin` on are not searched, so the note stays the same.
+    history when the last summary was made, or the position after the last altered message if that is later. Steno does
+    not search the messages from `origin` on, so new messages do not change the note.
     """
     messages, latest = conversation.transcript.messages, sorted(hidden)[-LATEST_MESSAGES:]
     after = range(covered_by(conversation, view), min(origin, len(messages)))
@@ -302,7 +302,7 @@ def _place_of(part: Part) -> int:
 
 
 def _origin(view: View) -> int:
-    """Return the position after the messages that existed when the view got its summaries and masks."""
+    """Return the history's length at the last summary, or the position after the last altered message if later."""
     made = [chunk.history_length or chunk.last_index + 2 for chunk in view.chunks[-1:]]
     altered = [part.index + 1 for part in view.parts if isinstance(part, Altered)]
     return max([*made, *altered], default=0)
@@ -319,11 +319,11 @@ class _Quoter:
     usual: int
     """Room in tokens for the quotations of one message."""
     wide: int
-    """Maximum room for the quotations of a question, if the view has so much room."""
+    """Maximum room in tokens for the quotations of a question."""
     free: int
     """Room for the quotations of a message before `origin` (see `_origin`)."""
     later: int
-    """Room for the messages from `origin` through a question, plus the question's quotations (at least `usual`)."""
+    """Room for a question's quotations plus the messages from `origin` through the question."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 
@@ -394,7 +394,7 @@ class _Quoter:
         return self.cost(own_message(text)) - self.cost(own_message(""))
 
     def _quotation(self, passage: Passage) -> str:
-        """Return the message's number (from 1), its speaker and the passage, whose further lines are indented."""
+        """Return the message's number (from 1), its speaker, and the passage, with all lines but the first indented."""
         message = self.transcript.messages[passage.message]
         if tool := tool_called(message, passage.source):
             speaker = f"{word(message.role)} calls {word(tool)}"

@@ -33,7 +33,7 @@ from app.conversation.wordings import read_wordings
 LONGEST_PASSAGE = 480
 """Maximum characters of a passage: a few sentences, or a dozen lines of code."""
 LEAST_SENTENCE = 120
-"""Characters after which a long answer is cut at the next end of a sentence. Shorter sentences are joined."""
+"""Minimum characters of a passage in a long answer. The passage ends at the next end of a sentence."""
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
 """Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
@@ -45,7 +45,7 @@ ADVICE_WEIGHT = 0.4
 SATURATION, LENGTH = 1.2, 0.75
 """BM25's k1 and b: effect of repeated words, and of the length of a passage."""
 NEIGHBOURS = (0.5, 0.25)
-"""Factors for the count of a word in passages one and two positions away."""
+"""Factors for the count of a word in the passages one and two positions before or after the scored passage."""
 RARITY_POWER = 2
 COMMON_SHARE, FEW_PASSAGES = 0.25, 100
 """Words in more than `COMMON_SHARE` of the passages, and in more than `FEW_PASSAGES` passages, are ignored. Such words
@@ -122,8 +122,8 @@ def is_advice(message: Message) -> bool:
 
 
 def passages_in(message: Message, index: int) -> Iterator[Passage]:
-    """Yield the passages of a message in order, except thoughts. Yield none for a sealed message, which only its
-    provider can read."""
+    """Yield the passages of a message in order, except thoughts. A sealed message has none, because only its provider
+    can read it."""
     if message.sealed:
         return
     is_answer = message.kind is Kind.ASSISTANT
@@ -242,7 +242,7 @@ class Index:
         return self._first_passages[message] if message < len(self) else len(self.passages)
 
     def rarity(self, word: str, among: int) -> float:
-        """Return the rarity of a word in the first `among` passages. It is highest if no passage contains the word."""
+        """Return the rarity of a word in the first `among` passages; it is highest if no passage has the word."""
         holding = len(self._postings_among(word, among)[0])
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
@@ -294,7 +294,7 @@ class Index:
 
 
 def _with_neighbours(postings: Postings, near: set[int]) -> Mapping[int, float]:
-    """Return the count of a word in each passage of `near`, plus the weighted counts in the neighbouring passages."""
+    """Return a word's count in each passage of `near`. A count includes weighted counts in neighbouring passages."""
     often: dict[int, float] = {}
     for number, times in zip(*postings, strict=True):
         if number in near:

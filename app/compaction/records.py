@@ -62,7 +62,7 @@ _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that may identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""`_REPEATED`: factor for the worth of a value that a higher-ranked part has. `_DESCRIBED`: base worth of each part."""
+"""`_REPEATED`: factor for the worth of a value that a higher-ranked part contains. `_DESCRIBED`: worth of any part."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -131,7 +131,7 @@ class Record(Struct, frozen=True):
     def updated(self, newer: Record, *, lists: bool = False) -> Record:
         """Return the record with the values of a newer record.
 
-        If both records have one value for a label, the newer value replaces the older. Otherwise older values stay,
+        If each record has exactly one value for a label, the newer replaces the older. Otherwise older values stay,
         except values that the newer record lists as replaced. With `lists`, the newer values replace all older values.
         """
         labels = _by_label(self.fields)
@@ -192,7 +192,7 @@ def _field(label: str, value: str, remark: str) -> Field:
 def merge_records(
     records: Iterable[Record], merge: Callable[[Record, Record], Record] = Record.updated
 ) -> dict[str, Record]:
-    """Merge records by key, the oldest first. Pass `Record.joined` as `merge` if all values are valid together."""
+    """Merge records by key, the oldest first. `Record.updated` replaces older values, `Record.joined` keeps all."""
     things: dict[str, Record] = {}
     for record in records:
         things[record.key] = merge(things[record.key], record) if record.key in things else record
@@ -200,8 +200,8 @@ def merge_records(
 
 
 def merge_ranked(lists: Sequence[Sequence[Record]]) -> list[Record]:
-    """Merge ranked lists, given oldest first, by reciprocal rank fusion. The score of a part is the sum of its
-    1 / (1 + rank) in all lists. For equal scores, parts of newer lists come first."""
+    """Merge ranked lists, given oldest first, by reciprocal rank fusion. The score of a part is the sum of
+    1 / (1 + its rank) over all lists. For equal scores, parts of newer lists come first."""
     things = merge_records(record for records in lists for record in merge_records(records, Record.joined).values())
     worth: dict[tuple[str, str], float] = {}
     for records in reversed(lists):
@@ -235,14 +235,14 @@ class _Extracted(Struct, frozen=True):
     """Whether the record has all values of each of its labels, as records from JSON have. Steno then replaces all
     earlier values of these labels."""
     is_prose: bool = False
-    """Whether the record comes from prose, which only adds values to records from JSON."""
+    """Whether the record comes from prose. Such a record adds values to other records, but replaces none."""
 
 
 def extract_records(
     messages: Sequence[Message], known: Mapping[str, Record] | None = None, turns: Sequence[int] = ()
 ) -> list[Record]:
     """Return at most `MOST_PARTS` parts of the records of these messages, the most valuable first. `known`: existing
-    records by key, for which only new values are returned. `turns`: turn of each message."""
+    records by key. Of their things, return only new values. `turns`: turn of each message."""
     extracted, worth = _read(messages, turns)
     things: dict[str, Record] = {}
     for each in sorted(extracted, key=lambda each: each.is_prose):
@@ -278,7 +278,7 @@ def rank(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
     parts = [part for thing in things for part in thing.parts]
     values, sizes = list[Sequence[str]](), list[int]()
     heads: list[dict[tuple[str, str], int]] = []
-    """Tokens of each part's name and labels, which other parts may share."""
+    """Tokens of each part's name and labels; 0 once a ranked part of the same record has the name or label."""
     sharing: dict[tuple[str, str], list[int]] = {}
     for place, part in enumerate(parts):
         texts = [text for field in part.fields for text in (field.value, field.remark)]
@@ -349,7 +349,7 @@ class _MessageReader:
         self.extracted: list[_Extracted] = []
 
     def read(self, message: Message, calls: Sequence[ToolCall | None], own: Iterable[str]) -> None:
-        """Read one message. `calls`: calls of its results. `own`: texts in it that the user wrote."""
+        """Read one message. `calls`: calls that its results answer. `own`: its texts that the user wrote."""
         self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)
@@ -393,7 +393,7 @@ class _MessageReader:
         self.extracted.append(_Extracted(Record(name, tuple(fields)), lists, is_prose))
 
     def _content(self, content: Any, owner: str) -> None:
-        """Add the records of JSON content: one for each object with an identifier. Other values belong to `owner`."""
+        """Add the records of JSON content: one for each object with an identifier. `owner` gets the other values."""
         if isinstance(content, dict):
             name = _name(content) or owner
             fields = [*self._fields(content, name, 0)]
@@ -421,7 +421,7 @@ class _MessageReader:
                 yield from (field for field in self._member(key, _label(key), value, depth) if field.value not in own)
 
     def _member(self, key: str, label: str, value: Any, depth: int, owner: str = "") -> Iterator[Field]:
-        """Yield the fields of one member. An object becomes a field with its identifier or name, and a note."""
+        """Yield the fields of one member. An object with an identifier or name becomes one field, with a note."""
         if depth > DEEPEST:
             return
         if isinstance(value, dict) and value and all(_identifier(k) and isinstance(v, dict) for k, v in value.items()):
@@ -502,7 +502,7 @@ class _MessageReader:
 
 
 class _Mention(ExactValue, frozen=True):
-    """Value in a text and its label: the last meaningful word before the value in the clause, else the value's kind."""
+    """Value in a text, with a label: the last meaningful word before the value in its clause, else the value's kind."""
 
     label: str
     is_stated: bool
@@ -531,7 +531,7 @@ def _clauses(text: str) -> Iterator[list[_Mention]]:
 
 
 def _note(fields: Sequence[Field], owner: str) -> str:
-    """Return an object's first identifier, path, link or date that is not in `owner`; otherwise its name or state."""
+    """Return the first identifier, path, link or date that is not in `owner`, else the object's name or state."""
     exact = (f.value for f in fields if (found := classify(f.value)) and found[0] in {*_NAMING, "date"})
     texts = (field.value for field in fields if _TEXT_MEMBER.search(field.label))
     return next((value for value in (*exact, *texts) if "(" not in value and value not in owner), "")
@@ -570,5 +570,5 @@ def _label_words(name: str) -> str:
 
 
 def _lowered(found: str) -> str:
-    """Return a word in capitals, such as `TOTAL`, in lower case, and a word such as `Total` unchanged."""
+    """Return a word such as `TOTAL` in lower case, but a word such as `Total` unchanged."""
     return found.lower() if found[:2].isupper() else found

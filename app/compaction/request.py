@@ -59,7 +59,7 @@ class Measure(Struct, frozen=True):
 
     @property
     def decided(self) -> DecisionRecord:
-        """Return the limits of an unchanged request, for the ledger."""
+        """Return the limits that the ledger stores for an unchanged request."""
         budget, reported = self.budget, self.budget.line.to_provider_tokens
         trigger = reported(min(budget.trigger.quiet_tokens, budget.limit))
         return DecisionRecord(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
@@ -69,7 +69,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     tenant: str
     conversation_id: str
     named: bool
-    """True if the client named the conversation; otherwise Steno recognised the history, or it is new."""
+    """True if the client named the conversation. False if Steno recognised the history, or the history is new."""
     conversation: Conversation
     policy: Policy
     budget: Budget
@@ -138,7 +138,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return len(self.conversation.transcript.messages.turn_starts)
 
     def history_key(self, *scope: Hashable) -> HistoryKey:
-        """Return the key of the history. It contains digests, because a conversation may have several histories.
+        """Return the key of the history. The key has digests, because a conversation may have several histories.
 
         With the start of a compaction's range as `scope`, the key identifies the failures of this compaction. The
         range's end is not in the key, because the end changes with every turn.
@@ -169,8 +169,8 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
         return before, self.budget.line.to_provider_tokens(view.tokens) if view else before
 
     def with_output_limits(self, decision: Decision) -> Decision:
-        """Adapt the decision's output cap and actions to the payload. Lower the output cap if the provider adds it to
-        the prompt and the sum exceeds the window."""
+        """Return the decision with the output cap and the actions that suit its payload. Lower the output cap if
+        `adds_output` is true, and prompt and output cap together exceed the window."""
         if self._turns_thinking_off(decision) and THINKING_OFF not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
         asked, budget, conversation = self.wire.answer, decision.budget or self.budget, self.conversation

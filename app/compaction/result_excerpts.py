@@ -246,7 +246,7 @@ def _hit(path: str, number: str, text: str) -> str:
 
 
 def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
-    """Match a listing of paths. Best lines: the folders with the most paths, with their counts, then paths."""
+    """Match a listing of paths. Best lines: the folders with the most paths, with the number of paths, then paths."""
     folder, paths, written = "", list[str](), 0
     for line in map(str.rstrip, lines):
         if not line or line.startswith("total "):
@@ -271,7 +271,7 @@ def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
 _NumberedLines = Sequence[tuple[str, str]]
 """Pairs of a line number, empty if unknown, and a line."""
 DEEPER, DEEPEST_SIGNATURE = 0.01, 40
-"""Rank added to a signature per column of indentation (outer signatures come first), and maximum columns that count."""
+"""Rank added to a signature per column of indentation, so that outer ones come first; maximum columns that count."""
 _NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
 _SOURCE_FILE = (
     r"\.(?:pyi?|[cm]?jsx?|tsx?|vue|java|kts?|scala|go|rs|cc|[ch]pp|[ch]|cs|rb|php|swift|sh|lua|pl|exs?"
@@ -452,12 +452,12 @@ _SHAPES: Mapping[str, Callable[[Sequence[str], str], Found | None]] = {
 LONGEST_CALL = 4_000
 """Maximum characters that are read of a call."""
 ENOUGH = 0.75
-"""Minimum number of identifiers in an excerpt by shape, as a share of the identifiers in head and tail."""
+"""Minimum number of identifiers in an excerpt by shape, as a share of those in the output of `shorten`."""
 LEAST_LINES = 3
 """Minimum lines of a text with a shape. For a shorter text, head and tail are more informative than an excerpt."""
 MOST_OPENING = 12
 REMEMBERED = 8_192
-"""Number of excerpts in the cache, about 600 bytes each. Every request contains all earlier results again."""
+"""Number of cached excerpts, about 600 bytes each. The cache helps, because each request repeats earlier results."""
 _OPENING = re.compile(r"<(?:output|output_head|stdout|result)>\s*")
 
 

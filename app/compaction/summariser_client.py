@@ -1,7 +1,7 @@
 """Client for summarisers. It chooses the options and routes of a request's summaries, calls the models in order, and
 retries a failed call if a retry may help. A circuit breaker pauses failing models.
 
-Use `SummaryRouting` only in the event loop, because it reads windows and calibrations that the loop changes.
+Use `SummaryRouting` only in the event loop, because it reads windows and calibrations that other tasks there change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = structlog.get_logger("steno.summariser")
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
 """Reason for making no call: the circuit breaker pauses the models."""
 LONGEST_WAIT_SECONDS = 5.0
-"""Maximum Retry-After that Steno waits for before a retry. It is short, because a client may wait for the summary."""
+"""Maximum Retry-After. If it is longer, Steno does not retry the call, because a client may wait for the summary."""
 LONGEST_SUMMARY = 250_000
 """Maximum characters of a summary, about 60,000 tokens."""
 REASONING_ALLOWANCE = 8_192
@@ -63,7 +63,7 @@ effort."""
 RETRY_PAUSE_SECONDS = 0.25
 """Seconds before a call is repeated after a temporary failure."""
 TAUGHT_SECONDS = 24 * 3600.0
-"""Seconds for which Steno remembers the members that a model refused."""
+"""Seconds for which Steno remembers the request members that a model refused."""
 _Asked = tuple[Upstream, bytes, str]
 """Upstream, request path and model."""
 
@@ -84,7 +84,7 @@ class Route:
     continues: bool = True
     """True if the route has the conversation's format, so that a call may send the conversation itself."""
     target: bytes = field(default=b"", repr=False)
-    """Path and query, which may hold the client's keys and are never logged. Empty for the format's path."""
+    """Path and query, which may hold the client's keys and are never logged. Empty to use the format's path."""
 
 
 class Prefix(Struct, frozen=True):
@@ -92,7 +92,7 @@ class Prefix(Struct, frozen=True):
 
     messages: tuple[bytes, ...]
     declared: Mapping[str, bytes]
-    """Request members, such as tools, that must be the same for a cache hit."""
+    """Request members, such as tools, that must be the same as in the conversation's requests for a cache hit."""
     tokens: int = 0
     """Tokens of the conversation, converted from the estimate to the provider's count."""
     routing: Mapping[str, bytes] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class _Call:
     tenant: str
     key: _Asked
     lessons: int
-    """Remaining retries after refusals of request members: at first one for each optional member and for the cap."""
+    """Remaining retries after refusals of request members: one for each optional member, and one for the output cap."""
     retries: int = 1
 
     def body(self, options: Mapping[str, Any]) -> bytes:
@@ -155,7 +155,7 @@ class Summariser:
         self._breaker = ModelBreaker(clock)
         self._throttle = LogThrottle(clock)
         self._answered: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants with an answer from any model. Only they may confirm facts for other tenants."""
+        """Tenants with an answer from any model. Only these tenants may confirm facts for other tenants."""
         among = self._answered.__contains__
         self._caps: TenantFacts[_Asked, str] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
         """Name of the request member for the output cap, by model."""
@@ -176,8 +176,8 @@ class Summariser:
     ) -> SummaryAnswer | Failure:
         """Return the first summary that a route gives. Errors are returned, never raised.
 
-        `deadline`: seconds of the clock. After an overflow, Steno tries no other route, because the caller must make
-        the request smaller.
+        `deadline`: time of the clock, in seconds. After an overflow, Steno tries no other route, because the caller
+        then makes the request smaller.
         """
         failure: Failure | None = None
         for route in routes:
@@ -209,7 +209,7 @@ class Summariser:
         return failure or Failure((PAUSED,))
 
     def _manners(self, call: _Call) -> Manners:
-        """Return the output cap's name and the members to omit. Source: refusals to this tenant, or to two others."""
+        """Return the output cap's name and the members to omit, as refusals to this or two other tenants show."""
         dialect = call.route.dialect
         names = (*dialect.spec.summary.optional, *self._parameters)
         without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))
@@ -359,8 +359,8 @@ def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
 
 
 def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
-    """Return whether a smaller request may succeed. `pressed`: the request was nearly as large as the window. Only then
-    is a refusal without a reason an overflow."""
+    """Return whether a smaller request may succeed. `pressed`: the request was nearly as large as the window. If it was
+    not, a refusal without a reason is no overflow."""
     found = read_overflow(status, body, first_frame=status == 200)
     return found is not None and (pressed or not found.needs_pressure)
 

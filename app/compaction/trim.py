@@ -51,19 +51,19 @@ OLDEST_WEIGHT = 0.20
 Change = Callable[[int, Message], Message | None]
 """Function that gets a position and its message, and returns the shortened message or None for no change."""
 CHARACTERS_PER_TOKEN = 4
-"""Assumed characters per token. Steno uses this number to turn a share of the room into a maximum length, and in
-`_fill` (OpenClaw's formula). All other sizes use the estimate."""
+"""Assumed characters per token. Steno uses this number to turn a share of the room into a maximum length. `_fill` uses
+it, too, as OpenClaw does. All other sizes use the estimate."""
 RESULT_SHARE = 0.30
 """Maximum share of the room for the newest tool result or pasted document. The oldest gets a fifth of this share."""
 LONGEST_RESULT = 400_000
 ARGUMENTS_SHARE = 0.15
 LONGEST_ARGUMENTS = 200_000
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
-"""Pairs for `fade`: if the messages take at least this share of the limit, this factor reduces the room."""
+"""Pairs of a share and a factor. If the messages take at least this share of the limit, `fade` uses this factor."""
 LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100
-"""Tokens reserved for a stub."""
+"""Tokens reserved for a stub, the note on omitted messages."""
 CUT_ARGUMENTS = "_shortened"
 """Name of the only member in shortened arguments."""
 MOST_NAMES = 8
@@ -113,8 +113,8 @@ def weights(positions: list[int]) -> dict[int, float]:
 
 
 def shortened_texts(original: Message, message: Message, longest: int, places: Container[int]) -> Message:
-    """Return the message with the texts at `places` cut to `longest` characters. The cut is made from the `original`
-    text: if a shortened text were cut again, the notice would state a wrong size."""
+    """Return the message with the texts at `places` cut to `longest` characters. Cut the `original` text, because the
+    notice in a text that is cut twice would state a wrong size."""
     pairs = zip(original.texts, message.texts, strict=True)
     return replace(
         message,
@@ -169,7 +169,7 @@ def _truncated(conversation: Conversation, view: View, longest: int, cost: Cost)
 
 
 def room_of(conversation: Conversation, view: View, at_most: int) -> int:
-    """Return the tokens of `at_most` that instructions and summaries leave for messages."""
+    """Return how many of `at_most` tokens remain for messages after the instructions and summaries."""
     summaries = sum(part.chunk.tokens for part in view.parts if isinstance(part, Summary))
     return max(0, at_most - conversation.instruction_tokens - summaries)
 
@@ -177,8 +177,8 @@ def room_of(conversation: Conversation, view: View, at_most: int) -> int:
 def cut_to_shares(
     conversation: Conversation, view: View, room: int, by: Alteration, cost: Cost, *, documents: bool
 ) -> View:
-    """Return the view with tool results and call arguments cut to their shares of the room; with `documents`, also user
-    messages before the last one."""
+    """Return the view with tool results and call arguments cut to their shares of the room. With `documents`, also cut
+    user messages before the last user message."""
     longest = min(int(RESULT_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_RESULT)
     longest_arguments = max(SHORTEST, min(int(ARGUMENTS_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_ARGUMENTS))
     originals, last = conversation.transcript.messages, conversation.transcript.last_user
@@ -218,7 +218,7 @@ TRIM_RATIO, CLEAR_RATIO = 0.3, 0.5
 LONGEST_UNTRIMMED = 4_000
 TRIMMED_HEAD = TRIMMED_TAIL = 1_500
 LEAST_CLEARED = 50_000
-"""Minimum characters of all results together; with fewer, no result is cleared."""
+"""If all results together have fewer characters than this, no result is cleared."""
 CLEARED = "[Old tool result content cleared]"
 
 
@@ -237,7 +237,7 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
 
 def prune_session(conversation: Conversation, view: View, settings: SessionPruning, window: int, cost: Cost) -> View:
     """Return the view with trimmed tool results before the assistant's third-last message. If that is not enough, clear
-    the oldest of these results; in mode `aggressive` clear all of them. `window` is in the provider's tokens."""
+    the oldest of these results. Mode `aggressive` only clears, but all of them. `window` is in provider tokens."""
     eligible = _eligible(conversation, view, settings)
     gone: Container[int] = eligible
     if settings.mode == "adaptive":
@@ -333,10 +333,10 @@ def prune(
 ) -> View:
     """Return the view without its oldest units, so that it has at most `at_most` tokens or as few as possible.
 
-    Instructions, the last user message, pinned messages, the last unit and the calls of its results stay. Once a view
-    exceeds `at_most`, units are omitted down to `target`. Later requests omit the same units, because the computation
-    starts at the beginning of the history (`_gone`). `most_turns`: number of whole turns to keep before the current
-    turn; omit all earlier turns, too. `words`: reserve room for the user's words of omitted messages.
+    Instructions, the last user message, pinned messages, the last unit and calls with results in the last unit stay. If
+    the view exceeds `at_most`, units are omitted down to `target`. Later requests omit the same units, because `_gone`
+    starts at the beginning of the history. `most_turns`: number of whole turns to keep before the current
+    turn; earlier turns are omitted, too. `words`: reserve room for the user's words of omitted messages.
     """
     units = _units(conversation, view)
     out = {index for unit in units if unit.droppable for index in unit.indexes}
@@ -360,7 +360,7 @@ def prune(
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """Return the remaining units, oldest first; the last is not droppable. A result joins the unit directly before
+    """Return the view's units, oldest first; the last unit is not droppable. A result joins the unit directly before
     it. If the result's call is in an earlier unit, and Steno omits that unit, `repair` removes the result."""
     transcript = conversation.transcript
     units: list[_Unit] = []

@@ -27,13 +27,13 @@ from app.conversation.wordings import read_wordings
 from app.tokens.estimate import Cost, Count
 
 LEAST_ROOM, GAP_TOKENS = 6, 3
-"""`LEAST_ROOM`: tokens below which no sentence is added. `GAP_TOKENS`: tokens of an omission mark or a line end."""
+"""`LEAST_ROOM`: remaining tokens below which no sentence is added. `GAP_TOKENS`: tokens of an omission mark or line end."""
 FIRST_RANK, WORTH = 40, 4
 """`FIRST_RANK`: rank added to the first sentences of a conversation. `WORTH`: see `fitting_words`."""
 MESSAGE_SHARE = 0.25
-"""Maximum share of the room for one message in the first pass. The second pass fills the rest."""
+"""In a first pass, one message gets at most this share of the room. A second pass has no such maximum."""
 FIRST_CHARACTERS = 600
-"""Characters at the start of the conversation's first message that get `FIRST_RANK`."""
+"""Sentences within this number of characters at the start of the first message get `FIRST_RANK`."""
 
 HEADING = (
     "[The user said, quoted letter by letter behind the number of the turn; later statements hold over earlier ones:]"
@@ -41,18 +41,18 @@ HEADING = (
 CUT = "[...]"
 
 _LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
-"""Maximum characters of a list quoted whole with its heading. Characters above which a sentence has a lower rank."""
+"""Maximum characters of a list with its heading, to quote it whole. Characters above which a sentence ranks lower."""
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
-"""Line of text. A long line without an end sign includes the next line if this begins with a small letter."""
+"""Line of text. A long line without an end sign includes the next line, if the next line begins with a small letter."""
 _END = re.compile(
     r"[.!?…。！？](?:(?<=[。！？])[。！？]*[”」』）]*|(?<=[.!?…])(?<!\s\d\d\.)(?<![\s(.]\w\.)(?<!\b[A-Z]\w\.)"
     r"(?<!\b(?:Nr|No|vs|ca|zB|eg|ie)\.)(?<!\b(?:Mrs|bzw|etc|Sra|Inc|Ltd)\.)"
     r"[.!?…]*[\"”»')\]*_]*(?=\s|$)(?!\s+[a-zß-öø-ÿ]))"
 )
 """End of a sentence. A dot after a short number, a single letter or an abbreviation, or before a small letter, is not
-an end. The set of signs comes first for speed."""
+an end. The pattern starts with the set of signs, because this is faster."""
 
 _LABEL = re.compile(r"\W{0,6}([^\W\d_][\w'’/& -]{1,40})[:：](?![/\d])\s*(?=\S)")
 _AMOUNT = re.compile(
@@ -69,7 +69,7 @@ _DENSE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 """Letters of languages with few or no spaces between words."""
 
 AROUND, TURN_TOKENS = 60, 6
-"""`AROUND`: tokens of heading and tags. `TURN_TOKENS`: tokens of the turn's number before an entry."""
+"""`AROUND`: tokens of the note's heading and tags. `TURN_TOKENS`: tokens of the turn's number before an entry."""
 
 
 class _Unit(Struct, frozen=True):
@@ -214,7 +214,7 @@ def _rank(text: str) -> int:
 
 
 class OmittedWords:
-    """Source of the user's words in omitted messages, for the note after the stub."""
+    """Source of the user's words in omitted messages. A note after the stub quotes them."""
 
     def __init__(self, conversation: Conversation, room: int, count: Count) -> None:
         self._conversation = conversation

@@ -40,7 +40,7 @@ from app.tokens.calibration import ONE_TO_ONE, Line
 from app.tokens.estimate import Cost
 
 Order = Sequence[int | None]
-"""Indexes of the sent messages, in order; None for a message by Steno."""
+"""Indexes of the sent messages, in order; None for a message that Steno wrote."""
 
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
@@ -97,7 +97,7 @@ def _order_in(part: Part) -> Order:
 
 
 def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
-    """Return the positions of the remaining calls, by message, for messages whose calls were removed or shortened."""
+    """For each message whose calls were removed or shortened, return the positions of the remaining calls."""
     altered = (part for part in view.parts if isinstance(part, Altered))
     return {part.index: {place for place, _ in part.calls} for part in altered if part.calls is not None}
 
@@ -126,7 +126,7 @@ def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
 
 
 def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether a result precedes its call, or whether only the view separates it from its call."""
+    """Return whether a result precedes its call, or whether the view separates a call from the results that follow it."""
     placed = {index: place for place, index in enumerate(order) if index is not None}
     for result, place in placed.items():
         for call in (result - caller.distance for caller in messages[result].callers if caller):
@@ -140,7 +140,7 @@ def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether the view sends a `bound` message, but not the history's next message directly after it."""
+    """Return whether the view sends a `bound` message without the history's next message directly after it."""
     return any(
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
@@ -148,7 +148,7 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _keeps_own_words(message: Message, part: Altered) -> bool:
-    """Return whether only tool results inside the message were changed."""
+    """Return whether the message contains tool results, and nothing else in it was changed."""
     places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 
@@ -238,8 +238,8 @@ def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list
 
 
 def _loses_calls(messages: History, index: int, kept: Collection[CallPosition], end: int) -> bool:
-    """Return whether a message with results must be omitted, because none of the results' calls is in `kept`. A message
-    whose results have no calls in the history stays if it is a user message, or at `end` or later."""
+    """Return whether a message must be omitted, because its results have no call in `kept`. If the results have no call
+    in the history, the message stays if it is a user message, or at `end` or later."""
     message = messages[index]
     if made := [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]:
         return not any(call in kept for call in made)
@@ -262,11 +262,11 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
 def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
-    """Return the parts of the view in order, as JSON members; without a view, those of the whole history. Indexes count
-    from 0 after the leading instructions, both ends inclusive. `cost` counts a message; needed if thinking is omitted.
+    """Return the parts of the view in order, as JSON members; without a view, the parts of the whole history. Indexes
+    start at 0 after the leading instructions, both ends inclusive. `cost` is needed only if the view omits thinking.
 
-    Tokens are in the provider's count and add up to the total. The entry of the instructions includes tools, response
-    format and the provider's additions; `tools_tokens` is the part without the instructions themselves.
+    Tokens are in the provider's count and add up to the view's total. The first entry counts leading instructions,
+    tools, response format and the provider's additions. Its `tools_tokens` exclude the instructions.
     """
     view, messages = view or whole(conversation), conversation.transcript.messages
     spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}

@@ -52,7 +52,7 @@ class Carried(Struct, frozen=True):
 
 
 Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"]
-"""Action of the stage that removed something: see `mask`, `trim` and `verify`."""
+"""Name of the action that removed something: see `mask`, `trim` and `verify`."""
 
 
 class Altered(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Altered(Struct, frozen=True):
     calls: tuple[tuple[int, str], ...] | None = None
     """Remaining calls, each with its position in the message and its arguments; None if the calls are unchanged."""
     media: tuple[str, ...] = ()
-    """Texts that replace the media parts; empty if these are unchanged."""
+    """Texts that replace the media parts; empty if the media parts are unchanged."""
 
 
 class Pruned(Struct, frozen=True):
@@ -88,7 +88,8 @@ class Note(Struct, frozen=True):
     """User message that Steno writes for this payload and does not store."""
 
     kind: Literal["stub", "user_words", "exact_values", "state", "client_instructions", "recalled"]
-    """`recalled`: quotations of omitted or shortened messages, before a user message: see `recall`."""
+    """`recalled`: quotations of omitted or shortened messages. The note stands before the user message that they match
+    (see `recall`)."""
     text: str
     tokens: int
     messages: tuple[int, ...] = ()
@@ -172,8 +173,7 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """Return the tokens that no stage may remove: tools, instructions, and the user's text in the last user
-        message."""
+        """Return the tokens that no stage may remove: tools, instructions, the user's text in the last user message."""
         least, question = self._least_tokens(), self.costs.question
         results = 0 if question is None else self.transcript.tokens_of(self.transcript.last_user) - question
         return least - max(0, results)
@@ -192,7 +192,7 @@ class Conversation:
 
     @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
-        """Return the digests at which a summary or mask may begin or end: the keys in the store."""
+        """Return the digests at which a summary or mask may begin or end. The store uses them as keys."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
     def with_pins(self, pins: tuple[int, ...]) -> Conversation:
@@ -318,7 +318,7 @@ def sent_in(part: Part) -> Sequence[int]:
 
 
 def omitted_in(conversation: Conversation, part: Part) -> range:
-    """Return the positions of pruned messages, or a summary's whole range, although carried messages in it are sent."""
+    """Return the positions of pruned messages, or of all messages in a summary's range, even carried messages."""
     match part:
         case Summary(chunk):
             positions = conversation.chain.positions
@@ -330,7 +330,7 @@ def omitted_in(conversation: Conversation, part: Part) -> range:
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
-    """Yield each part and its position (None if stages cannot alter the part). Split verbatim parts into messages."""
+    """Yield position and part. Split verbatim parts into messages. If stages cannot alter a part, its position is None."""
     for part in view.parts:
         match part:
             case Verbatim(start, stop):
