@@ -1,12 +1,12 @@
 """Recall: exact quotations from omitted messages that match the last user message.
 
-1. **Quotations.** Steno quotes the best matching passages before the last user message. They depend only on the history and
-   the view. So every replica quotes the same passages, and the prompt's prefix is stable during an agent's turn.
+1. **Quotations.** Steno quotes the best matching passages before the last user message. The passages depend only on
+   history and view. So every replica quotes the same ones, and the prompt's prefix is stable during an agent's turn.
 2. **Condition.** Steno quotes only if one passage contains enough words of the user message. A question needs fewer
    matches than a statement. Words in the latest messages do not count, because the user may refer to those messages.
-3. **Quotations for an earlier turn** stay if the turn is long enough (`KEPT_TURN`). Without these quotations, the
-   provider would read the turn uncached. The quotations of all turns share the room for one question
-   (`WIDE_RECALL`). Once this room is full, conversations with long turns get no more quotations.
+3. **Quotations for an earlier turn** stay if the turn is long enough (`KEPT_TURN`). Removing them would change the
+   prompt before the turn, so the provider would read the turn uncached. The quotations of all turns share the room for
+   one question (`WIDE_RECALL`). Once this room is full, conversations with long turns get no more quotations.
 4. **Records and state.** If the conversation has tool calls, two notes follow the summaries: records of the latest
    omitted or masked messages, and the state of the agent's work. An agent's next step needs ids and dates for which no
    message asks. Both notes change only when summaries or masks change.

@@ -27,7 +27,7 @@ from app.conversation.wordings import read_wordings
 from app.tokens.estimate import Cost, Count
 
 LEAST_ROOM, GAP_TOKENS = 6, 3
-"""`LEAST_ROOM`: remaining tokens below which no sentence is added. `GAP_TOKENS`: tokens of an omission mark or line end."""
+"""`LEAST_ROOM`: minimum tokens of room to add a sentence. `GAP_TOKENS`: tokens of an omission mark or a line end."""
 FIRST_RANK, WORTH = 40, 4
 """`FIRST_RANK`: rank added to the first sentences of a conversation. `WORTH`: see `fitting_words`."""
 MESSAGE_SHARE = 0.25

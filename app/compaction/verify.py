@@ -126,7 +126,7 @@ def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
 
 
 def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether a result precedes its call, or whether the view separates a call from the results that follow it."""
+    """Return whether a result precedes its call, or the view separates a call from the results that follow it."""
     placed = {index: place for place, index in enumerate(order) if index is not None}
     for result, place in placed.items():
         for call in (result - caller.distance for caller in messages[result].callers if caller):

@@ -330,7 +330,7 @@ def omitted_in(conversation: Conversation, part: Part) -> range:
 
 
 def standing(view: View) -> Iterator[tuple[int | None, Part]]:
-    """Yield position and part. Split verbatim parts into messages. If stages cannot alter a part, its position is None."""
+    """Yield position and part. The position is None if no stage can alter the part. Split verbatim parts by message."""
     for part in view.parts:
         match part:
             case Verbatim(start, stop):

@@ -6,8 +6,8 @@ Steno identifies a caller by the first of these:
 2. `clients.tenant`: one tenant for all other callers;
 3. the credentials: one tenant for each set of keys, and the tenant `anonymous` for allowed callers without a key.
 
-If an upstream has a key of the operator's, Steno accepts only requests with the header of item 1. If `clients.header`
-is empty, Steno accepts only requests from this machine instead.
+If an upstream has a key of the operator's, Steno accepts only requests with the header of item 1, or only requests from
+this machine if `clients.header` is empty.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from app.http.upstream import Upstream
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout", b"x-server-timeout"})
-"""Headers in which OpenAI's and Google's SDKs send their timeout in seconds. openai-node rounds it down."""
+"""Headers in which OpenAI's and Google's SDKs send their timeout in seconds. openai-node rounds the timeout down."""
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500
-"""Maximum bytes of a caller's name, the value of the header that the setting `clients.header` names."""
+"""Maximum bytes of a caller's name, which a proxy sends in the header `clients.header`."""
 
 AuthMethod = Literal["header", "key", "anonymous"]
 
@@ -63,7 +63,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         return self.format.window_asked(self.headers)
 
     def allows(self, name: bytes) -> bool:
-        """Return the value of an on/off header; True if it is missing. Raises `InvalidRequest` for other values."""
+        """Return the value of an on/off header; True without the header. Raises `InvalidRequest` for other values."""
         given = (self.header(name) or "on").lower()
         if given not in SWITCHES:
             text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {given!r:.100}."
@@ -106,7 +106,7 @@ def announced_seconds(text: str | None) -> float | None:
 
 class Identity(Struct, frozen=True):
     tenant: str
-    """Keyed digest of the header's value, of `clients.tenant` or of the keys; or `anonymous`."""
+    """Keyed digest of the caller's name, of `clients.tenant` or of the caller's keys; or `anonymous`."""
     method: AuthMethod
 
 
@@ -151,7 +151,7 @@ class Authenticator:
         return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def _name_in(self, headers: Headers, peer: str) -> str | None:
-        """Return the caller's name; None if missing, or without letters and digits. Raises `InvalidCredentials`."""
+        """Return the caller's name; None if it is missing or has no letter or digit. Raises `InvalidCredentials`."""
         values = [value.strip() for key, value in headers if key == self.header]
         if self.header is None or not values:
             return None

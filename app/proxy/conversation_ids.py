@@ -57,7 +57,7 @@ HEADERS = (
 )
 """Headers that name the conversation, by precedence: Steno's own, then the session headers of known tools."""
 HEAD_BYTES = 200
-"""Estimated bytes of a cache entry for a head, a digest by which Steno recognises a history."""
+"""Estimated bytes of a cache entry for a head. A head is a digest by which Steno recognises a history."""
 TIP_BYTES = 250
 """Estimated bytes of a cache entry for the highest turn number of a conversation."""
 _HEADER_SET = frozenset(HEADERS)
@@ -68,7 +68,7 @@ def find_name(throttle: LogThrottle, wire: WireRequest, caller: Caller) -> str |
     """Return the first valid conversation name in the headers, body or path.
 
     Raises `InvalidRequest` for an invalid name in `x-context-conversation-id`. Clients use the other headers and
-    members for other purposes, too: Steno ignores invalid names in them, and logs each header or member once.
+    members for other purposes, too: Steno ignores invalid names there, and logs a warning once per header or member.
     """
     if not wire.names and caller.conversation is None and not caller.sent_any(_HEADER_SET):
         return None
@@ -94,7 +94,7 @@ def _name_readers(wire: WireRequest, caller: Caller) -> Iterator[Callable[[], st
 
 
 def name_in_header(header: str, value: str) -> str | None:
-    """Read a name from a header; None if it is empty. Raises `InvalidRequest`, which names the header."""
+    """Read a name from a header; None if the header is empty. Raises `InvalidRequest`, which names the header."""
     return _checked(header, unquote_to_bytes(value.encode("latin-1")))
 
 
@@ -136,7 +136,7 @@ def _refusal(place: str, why: str) -> InvalidRequest:
 
 
 class Conversations:
-    """Recognition of conversations, with caches that save most queries to the database."""
+    """Recognition of conversations, with caches that avoid most database queries."""
 
     def __init__(self, store: Store, identity: Identity, caches: Caches) -> None:
         self._store = store

@@ -19,9 +19,9 @@ from app.proxy.exchange import Attempt, Exchange
 from app.proxy.reply import context_headers, context_members, context_of, relay_stream, status_member
 
 SILENCE_SHARE = 1 / 3
-"""Longest silence of a stream, as a share of the client's timeout. A third leaves time for one late keep-alive."""
+"""Longest silence of a stream, as a share of the client's timeout. With a third, one late keep-alive does no harm."""
 KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between keep-alives, unless the client has a short timeout. Reverse proxies have longer timeouts."""
+"""Seconds between keep-alives, unless the client has a short timeout. The timeouts of reverse proxies are longer."""
 LEAST_SILENCE = 1.0
 """Shortest time between keep-alives in seconds, however short the client's timeout is."""
 HEADERS: Headers = [

@@ -1,4 +1,4 @@
-"""Endpoints of chat requests, of requests to count tokens, and of all other paths of providers. Plain ASGI for speed.
+"""Endpoints of chat requests, of requests to count tokens, and of all other paths of providers. They are plain ASGI.
 
 A chat request is served in these steps: identify, read, prepare, send, recover, relay, record.
 """
@@ -55,7 +55,7 @@ FAILED = Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
 
 class tolerated:  # noqa: N801 - a context manager; as a generator it would take 2 % of each request's time
-    """Context manager that logs and suppresses Steno's own faults, so that they do not fail the request."""
+    """Context manager that logs and suppresses Steno's own faults, so that the request continues."""
 
     def __init__(self, event: str, request: ChatRequest, *raised: type[Exception]) -> None:
         """`raised`: expected errors, which are not suppressed."""
@@ -100,7 +100,7 @@ class ChatEndpoint:
 
     async def serve(self, exchange: Exchange) -> None:
         """Serve a request whose body has arrived. If the client has to wait for a summary, `_prepare` and `_recover`
-        begin its stream (`exchange.stream`). Attempts are recorded even if the client disconnects."""
+        begin the client's stream (`exchange.stream`). Attempts are recorded even if the client disconnects."""
         request = await self._read(exchange)
         if isinstance(request, Unread):
             await relay_unread(exchange, request)
@@ -252,7 +252,7 @@ class ChatEndpoint:
         return changed if is_taken else refused
 
     def _record(self, exchange: Exchange, request: ChatRequest) -> None:
-        """Learn from the answer, queue the request's records, and start a background summary if it is due soon."""
+        """Learn from the answer, queue the request's records, and start a background summary if one is due soon."""
         services, attempt, editor = self._services, exchange.attempt, exchange.editor
         if attempt is None or services.store.writes.is_erased(request.tenant, request.conversation_id, request.epoch):
             return

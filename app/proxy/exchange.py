@@ -109,7 +109,7 @@ class Refusal(Struct, frozen=True):
     limit_is_learnt: bool = False
     """True if Steno has learnt the overflow's limit for later requests."""
     view: View | None = None
-    """View to send after a refusal of thinking, without thinking; None to send the client's unchanged history."""
+    """View without thinking, to send after a refusal of thinking; None to send the client's history unchanged."""
 
     @property
     def keeps_messages(self) -> bool:
@@ -168,7 +168,7 @@ class Exchange(Struct, eq=False):
     encoded: tuple[Caller, bytes] | None = None
     """Caller and body as they arrived, if the body was encoded. Steno forwards an unchanged body in this form."""
     headers: Headers = []
-    """Headers about the context, for an error of Steno's own."""
+    """Headers about the context, to send with an error of Steno's own."""
     waits_for_summary: bool = False
     """True once a summary is being made for the request."""
     stream: EarlyStream | None = None

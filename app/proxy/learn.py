@@ -44,7 +44,7 @@ def learn_status(attempt: Attempt, status: int) -> None:
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
-    """Remember to leave out the thinking of the first `messages` messages for the rest of the turn."""
+    """Remember that the rest of the turn leaves out the thinking of the first `messages` messages."""
     if turns := turn_digests(request.conversation):
         request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turns[0], messages)
 
@@ -52,13 +52,13 @@ def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
 def learn_overflow(
     request: ChatRequest, overflow: Overflow, output: int | None = None, *, is_measured: bool = False
 ) -> None:
-    """Learn a limit. `output`: output cap, if the limit may be about the output. `is_measured`: see `Windows.learn`."""
+    """Learn a limit. `output`: output cap, if the limit may apply to the output. `is_measured`: see `Windows.learn`."""
     windows, asked = request.provider.windows, request.measure.asked
     windows.learn(request.tenant, request.wire.model, overflow, output, asked, is_measured=is_measured)
 
 
 def learn_cut(attempt: Attempt, editor: AnswerEditor) -> Overflow | None:
-    """Return the overflow if the window cut the answer short, else None. Learn the window: prompt plus answer."""
+    """Return the overflow if the window cut the answer short, else None. Learn the window as prompt plus answer."""
     request, usage = attempt.request, editor.usage
     asked, budget = request.wire.answer, request.budget
     tokens, expected = usage.tokens if usage else Tokens(), budget.line.to_provider_tokens(attempt.tokens)
@@ -206,7 +206,7 @@ def conversation_seen(request: ChatRequest, decision: Decision) -> ConversationS
 
 
 def latest_history(request: ChatRequest) -> LatestHistory:
-    """Build the stored messages of a request. The answer is not among them: the next request contains it."""
+    """Build the record that stores a request's messages. It lacks the answer, which the next request contains."""
     conversation, ratio = request.conversation, request.budget.line.ratio
     return LatestHistory(
         tenant=request.tenant,

@@ -65,7 +65,7 @@ FIRST_PIECE_SECONDS = 1.0
 """Maximum seconds for which Steno holds back a stream without content, because the stream may be a refusal. For the
 answer to a changed payload, `longest_silence` applies instead."""
 MOST_EMPTY_FRAMES = 10
-"""Number of frames without content above which `FIRST_PIECE_SECONDS` always applies: Steno may not know the format."""
+"""After more frames without content, `FIRST_PIECE_SECONDS` always applies: Steno may not recognise the content."""
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:
@@ -139,8 +139,8 @@ def _cut_short(attempt: Attempt, editor: AnswerEditor) -> Refusal | None:
 
 
 async def _read_refusal(exchange: Exchange, attempt: Attempt, body: bytes, *, first_frame: bool = False) -> Refusal:
-    """Read the reason of a refusal. `first_frame`: the answer has status 200, and `body` is its body or its stream's
-    first frame."""
+    """Read the reason of a refusal. `first_frame`: the answer has status 200, and `body` is the answer's body or the
+    first frame of its stream."""
     request, view, services = attempt.request, attempt.decision.view, exchange.services
     status, headers, format_ = attempt.answering.status, attempt.answering.headers, request.format
     if exchange.recovered_from is None and not first_frame:

@@ -191,7 +191,7 @@ async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Head
 
 
 async def start_stream(exchange: Exchange, answering: UpstreamExchange, own: Headers) -> None:
-    """Send status and headers of a stream. If its first frame has arrived, send them in one packet with the frame."""
+    """Send status and headers of a stream. If the stream's first frame has arrived, it goes into the same packet."""
     if last_end(answering.first_part):
         exchange.client.hold_head()
     await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
@@ -222,7 +222,7 @@ async def relay_stream(
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
-    """Relay complete frames. If the stream has ended, return its last frames unsent: the caller ends the answer."""
+    """Relay complete frames. If the stream has ended, return its last frames unsent. The caller sends them."""
     start, edited = 0, 0
     while start < len(frames):
         pieces = []

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("steno.requests")
 
 REQUEST = "steno.request"
-"""Scope key: the request's record."""
+"""Key of the request's record in the ASGI scope."""
 LONGEST_PATH = 300
 FIRST_ERROR = 400
 _NO_FAILURE = (
@@ -46,7 +46,7 @@ _NO_FAILURE = (
     because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
-"""Reasons of decisions that are no failures: the client turned compaction off, or Steno postponed it."""
+"""Reasons of decisions that are no failures: compaction is off, or Steno postponed the compaction."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
@@ -65,7 +65,7 @@ class RequestRecord(Struct, eq=False):
     verbose: bool = False
     """True to log unchanged payloads, too, at level debug."""
     arrived: float = field(default_factory=monotonic)
-    """Arrival of the request's head, by the monotonic clock."""
+    """Time at which the request's head arrived, by the monotonic clock."""
     route: str = "refused"
     """Name of the route in the metrics."""
     status: int = 0
@@ -77,7 +77,7 @@ class RequestRecord(Struct, eq=False):
     span: Span | None = None
     """Trace span; None if tracing is off."""
     wait_is_counted: bool = False
-    """True once the wait for a summary is in the metrics, so that a request is counted once."""
+    """True once the metrics contain the wait for a summary. A request's wait is counted only once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()

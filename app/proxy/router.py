@@ -36,21 +36,21 @@ from app.runtime.caches import LogThrottle
 from app.telemetry.metrics import Metrics
 
 ROUTE = "steno.route"
-"""Scope key: the request's `Route`; None for a path of Steno's own."""
+"""Key of the request's `Route` in the ASGI scope. The value is None for a path of Steno's own."""
 LISTENER = "steno.listener"
-"""Scope key: the `Listener` that received the request; missing if one listener serves callers and the operator."""
+"""Key in the ASGI scope of the `Listener` that received the request. Without `server.admin`, the key is missing."""
 Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 """Paths that only the operator's listener serves, if `server.admin` is set."""
 CALLERS = (b"/context", b"/mcp")
-"""Prefixes of Steno's paths that the operator's listener does not serve. It also does not serve provider paths."""
+"""Prefixes of Steno's paths that the operator's listener does not serve. It serves no provider paths, either."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
 """Prefixes of provider paths: OpenAI's, Google's and Azure's. Requests at Azure's own paths are not compacted."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The answer to TRACE or TRACK would show the caller the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FORMS = b"/ui/"
-"""Prefix of paths that accept HTML forms. The inspector's forms contain a token that other pages cannot read."""
+"""Prefix of the paths that accept HTML forms. These forms contain a secret token, so other pages cannot forge them."""
 _SLASHES = re.compile(rb"//+")
 _LEADING = re.compile(rb"\A//+")
 _DOUBLED = re.compile(rb"\A(/v1)+(?=/v1/)")
