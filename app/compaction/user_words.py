@@ -31,7 +31,7 @@ LEAST_ROOM, GAP_TOKENS = 6, 3
 FIRST_RANK, WORTH = 40, 4
 """`FIRST_RANK`: rank added to the first sentences of a conversation. `WORTH`: see `fitting_words`."""
 MESSAGE_SHARE = 0.25
-"""In a first pass, one message gets at most this share of the room. A second pass has no such maximum."""
+"""Share of the room that one message gets at most in a first pass. A second pass has no such maximum."""
 FIRST_CHARACTERS = 600
 """Sentences within this number of characters at the start of the first message get `FIRST_RANK`."""
 

@@ -97,7 +97,7 @@ def _order_in(part: Part) -> Order:
 
 
 def kept_calls_of(view: View) -> Mapping[int, Collection[int]]:
-    """For each message whose calls were removed or shortened, return the positions of the remaining calls."""
+    """Return the positions of the remaining calls of each message whose calls were removed or shortened."""
     altered = (part for part in view.parts if isinstance(part, Altered))
     return {part.index: {place for place, _ in part.calls} for part in altered if part.calls is not None}
 
