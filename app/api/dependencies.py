@@ -1,6 +1,6 @@
 """Shared code of the routes: tenant, body and format of a request, and answers to errors.
 
-All errors have OpenAI's format, also errors of validation, and of unknown paths and methods.
+All errors have OpenAI's format, also those for invalid bodies, unknown paths and unknown methods.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _THEIRS = re.compile(
 """Pattern of paths that show a wrong base URL: the providers' paths without `/v1`, or with repeated slashes."""
 
 LONGEST_BODY = 200_000
-"""Maximum bytes of a body that is no chat request. The longest such body contains a summary, which is shorter."""
+"""Maximum bytes of a body that is no chat request. The longest such bodies contain a summary, and are shorter."""
 STATUSES = ", ".join(get_args(Status))
 """All values of `context_status`, for the schema."""
 

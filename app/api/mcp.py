@@ -1,4 +1,4 @@
-"""`/mcp`: MCP tools with which a model reads its user's stored conversations. They call Steno's REST interface.
+"""`/mcp`: MCP tools with which a model reads its user's stored conversations. The tools call Steno's REST interface.
 
 `steno mcp` serves the same tools over standard input and output. Text of conversations is indented, so that a model can
 tell it from Steno's own text. The result of each tool has a maximum length.

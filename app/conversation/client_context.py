@@ -109,7 +109,7 @@ def blocks_in(message: Message, index: int) -> list[ContextBlock]:
 
 
 def _leading(text: str) -> list[tuple[ContextKind, int, int]]:
-    """Return kind, start and end of each block at the beginning of a text, including white space around it."""
+    """Return kind, start and end of each block at the beginning of a text. Start and end include white space."""
     blocks: list[tuple[ContextKind, int, int]] = []
     end = 0
     while (match := _BEGINNING.match(text, end)) and not _QUEUED.fullmatch(text):

@@ -166,7 +166,7 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
 
 def recognise(chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]) -> Recognition:
     """Return the conversation of the known head that is latest in the history. If this head is more than one turn
-    behind its conversation's tip, or no head is known, return a new conversation.
+    behind its conversation's last head, or no head is known, return a new conversation.
 
     The id of a new conversation depends on the history's digest, so that all replicas agree. If the history continues
     an older position of a conversation, the new conversation is a fork. A fork's id also depends on random bytes.

@@ -64,7 +64,7 @@ class ToolCall(Struct, frozen=True):
     arguments: str
     """Arguments as the model wrote them: often, but not always, a JSON object."""
     kept: bool = False
-    """True if the call has a second id, under which the provider stores it. Results do not name this id."""
+    """True if the provider stores the call under a second id. Results do not name this id."""
 
 
 class Caller(NamedTuple):
@@ -82,7 +82,7 @@ class Media(Struct, frozen=True):
     kind: str
     """`image`, `audio`, `file`, or the wire format's type of another part."""
     size: int
-    """Length of the content in characters (base64, URL)."""
+    """Length of the content in characters. The content is base64 or a URL."""
     detail: str = ""
     """Detail level of an image: low, high, auto or empty."""
     width: int = 0
@@ -126,8 +126,8 @@ class Message(Struct, frozen=True, weakref=True):
     callers: tuple[Caller | None, ...] = ()
     """Position of the call for each of `answers`; None for a result without a call. The history sets it."""
     owners: tuple[int, ...] = ()
-    """Index in `answers` of each text's result; -1 for a text outside of results. Empty if all texts belong to the
-    first result."""
+    """Indexes in `answers`: for each text, the index of the result with this text, or -1 without one. Empty if all
+    texts belong to the first result."""
     failed: tuple[int, ...] = ()
     """Indexes in `answers` of the results that the client marks as failed."""
     settled: tuple[ToolCall, ...] = ()
@@ -458,7 +458,7 @@ def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
 
 
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:
-    """Return whether any result in these messages belongs to a call before the first of them."""
+    """Return whether any result in these messages belongs to a call before these messages."""
     has_spoken = False
     for index, message in enumerate(messages):
         has_spoken = has_spoken or message.kind is Kind.ASSISTANT

@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.exchange: UpstreamExchange | None = None
-        """Exchange that uses the connection; None while it is idle."""
+        """Exchange that uses the connection; None while the connection is idle."""
         self.deadline = NEVER
         """Loop time at which the exchange fails, or the idle connection closes. To make it earlier, use `expire_at`."""
         self.used = False

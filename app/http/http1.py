@@ -195,7 +195,7 @@ class AnswerReading:
             self.unread += len(taken)
 
     def stop(self) -> None:
-        """Drop the parser. It and this object refer to each other, so only the garbage collector would free them."""
+        """Drop the parser, which refers to this object. Otherwise, only the garbage collector would free the two."""
         self._parser = None
 
     # Callbacks of the parser.

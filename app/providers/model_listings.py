@@ -86,7 +86,7 @@ OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionToke
 HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
 """Members of an entry that may be objects. Such an object may name the window in its own members."""
 LITELLM_CREATED = 1_677_610_602
-"""Value of `created` that LiteLLM gives every model."""
+"""Value of `created` that LiteLLM gives every model. By this value Steno recognises LiteLLM."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
 _DIGITS = re.compile(r"[0-9]{1,9}")
 

@@ -180,7 +180,7 @@ class Providers:
         await self.calibrations.start()
 
     async def stop(self) -> None:
-        """End the background tasks. Call it before the store is closed."""
+        """End the background tasks. Call this method before the store closes."""
         for provider in self.all:
             await provider.windows.stop()
         await self.calibrations.stop()

@@ -255,7 +255,7 @@ def bundled_window(model: str) -> Window | None:
 
 
 def complete(announced: Window, known: Window | None) -> Window:
-    """Return the announced window. Add missing limits from the `known` window if it has about the same size."""
+    """Return the announced window. Add missing limits from the `known` window if both have about the same size."""
     if known is None or abs(known.context - announced.context) > CLOSE * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None

@@ -101,8 +101,8 @@ async def commit_chunks(
 ) -> list[SummaryChunk] | None:
     """Store the chunks if the lease is valid. Return the stored chunk of each range, which may be an earlier chunk.
 
-    Return None if the lease is lost, or if a child of a fold was corrected or deleted meanwhile. Idempotent; needs a
-    transaction.
+    Return None if the lease is lost, or if a chunk that a fold contains was corrected or deleted meanwhile.
+    Idempotent; needs a transaction.
     """
     tenant = lease.tenant
     if not await fence_holds(connection, lease):

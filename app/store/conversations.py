@@ -121,7 +121,7 @@ class Wanted(Struct, frozen=True):
     """Filter of a list of conversations; all conditions must be met. `status` and `model` are of the latest request."""
 
     text: str = ""
-    """Part of the conversation's id or of one of its summaries."""
+    """Text that the conversation's id or one of its summaries contains."""
     status: str | None = None
     model: str | None = None
 
@@ -217,7 +217,7 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
 
 def _upsert_heads(connection: AsyncConnection) -> Insert:
     """Upsert heads. If two conversations share a history, the head belongs to the conversation that was created later,
-    whichever is written first."""
+    in whatever order Steno writes them."""
     statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(

@@ -56,7 +56,7 @@ class LatestHistory:
 
     @cached_property
     def row(self) -> dict[str, Any]:
-        """Values of the table's row, without secrets. The first access compresses the messages: use a thread for it."""
+        """Values of the table's row, without secrets. The first access compresses the messages, so use a thread."""
         leading_first = (*self.leading, *self.messages)
         sent = (self.alone(message.raw).decode("utf-8", "replace") for message in leading_first)
         kept = [without_secrets(each).encode("utf-8", "replace") for each in sent]

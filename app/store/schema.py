@@ -166,7 +166,7 @@ async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def _only_process(database: Path | None) -> AsyncIterator[None]:
-    """Hold a file lock, because SQLite's own lock does not cover the switch to WAL. PostgreSQL (None) needs no lock."""
+    """Hold a file lock, because SQLite's own lock does not cover the switch to WAL. None: PostgreSQL needs no lock."""
     if database is None:
         yield
         return

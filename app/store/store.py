@@ -330,8 +330,8 @@ class Store:
         await self.request_change(chunks.keep_mask, tenant, settings, digest, start, conversation_id)
 
     async def take_lease(self, claim: Claim, holder: str, most: int | None = None) -> Lease | Refusal:
-        """Take the lease of a range. Refuse it if there is a conflicting live lease (`busy`), or if all processes
-        together compact `most` conversations of the tenant (`too_many`)."""
+        """Take the lease of a range. Return `busy` if a conflicting lease is live, and `too_many` if all processes
+        together already compact `most` conversations of the tenant."""
         is_waiting = True
 
         async def work() -> Lease | Refusal:

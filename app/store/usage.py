@@ -135,7 +135,7 @@ SUMS = tuple(name for name in UsageSum.__struct_fields__ if name != "requests")
 
 
 class UsageSums(Struct, frozen=True):
-    """Sums of the calls for answers (purpose `message`) and of the calls for summaries (all others)."""
+    """Sums of the calls for answers, whose purpose is `message`, and of all other calls, which are for summaries."""
 
     messages: UsageSum = UsageSum()
     summaries: UsageSum = UsageSum()

@@ -254,7 +254,7 @@ class WriteBehind:
         return batch
 
     async def _store(self, batch: Sequence[tuple[Queue[Any], Key, Any]]) -> None:
-        """Store these rows in one transaction. If the database refuses it, store each row in a transaction of its own,
+        """Store these rows in one transaction. If it is refused, store each row in a transaction of its own,
         and drop refused rows. If the database is unreachable, raise and keep the rows."""
         if not batch:
             return
