@@ -24,7 +24,7 @@ SIZES = (1_000, 10_000, 100_000)
 """A new line replaces the old line only if they differ by more than `TOLERANCE` at one of these estimates."""
 
 KEPT = 8
-"""Maximum number of samples of large prompts, and of small ones, so that small prompts never displace large ones."""
+"""Maximum number of samples of large prompts, and of small prompts. A small prompt never displaces a large one."""
 NOISE = 0.001
 """A line's cost grows with `log1p(error / NOISE)`. `error`: sum of the line's relative errors (see `_best`)."""
 OFFSET_SCALE = 2_000
@@ -45,12 +45,12 @@ AGREEING = 0.1
 EXACT = 0.01
 EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
-"""A line is exact if it predicts this many latest samples to within `EXACT` (a share) or `EXACT_TOKENS`."""
+"""Number of latest samples that an exact line predicts to within `EXACT` (a share of the count) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Maximum uncertainty of the text's count (`tolerance_of`), as a share of the pictures' estimated tokens. If it is
-larger, Steno does not learn the cost of pictures from this request."""
+"""Maximum uncertainty of the text's count (`tolerance_of`), as a share of the pictures' estimated tokens. If the
+uncertainty is larger, Steno does not learn the cost of pictures from the request."""
 SCALE_STEP = 0.05
-"""Step between picture scales, as a natural logarithm. It is coarse, because Steno caches counts for each scale."""
+"""Step between picture scales, as a natural logarithm. It is coarse, because Steno recounts prompts at a new scale."""
 
 
 class LineBounds(Struct, frozen=True):
@@ -68,7 +68,7 @@ class LineBounds(Struct, frozen=True):
 
 PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
 PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
-"""Bounds of the factor by which a family's picture tokens are scaled."""
+"""Bounds of the learnt factor for the picture tokens of a family."""
 
 
 class Line(Struct, frozen=True):
@@ -258,8 +258,8 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
 KNOWN = 6.0
 UNKNOWN = 0.5
 SCALED = 2.0
-"""Values of `Prior.weight` for known families, unknown families and pictures. A first sample of at most about 12,000
-tokens (unknown families: 1,000) moves the offset rather than the ratio. No single sample of pictures moves the line."""
+"""`KNOWN`, `UNKNOWN`, `SCALED`: `Prior.weight` of known families, unknown families, and pictures. A first sample of at
+most about 12,000 tokens (unknown families: 1,000) moves the offset, not the ratio. One picture sample moves no line."""
 
 _PICTURES = "/pictures"
 
@@ -321,7 +321,7 @@ def prior_of(model: str, tools: bool) -> Prior:
 
 
 def whole_ratio(model: str) -> float:
-    """Return the expected ratio for a formula that includes all tokens which the family adds: see `WHOLE`."""
+    """Return the expected ratio for a formula that includes the fixed tokens of each request: see `WHOLE`."""
     version = claude_version(model)
     if version is None:
         return prior_of(model, tools=False).ratio

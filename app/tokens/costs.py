@@ -35,13 +35,13 @@ class Tokens(Struct, frozen=True):
     """Reported tokens of one call; None if not reported."""
 
     prompt: int | None = None
-    """Tokens of the prompt, including tokens read from and written to the provider's cache."""
+    """Tokens of the prompt, including those that the provider read from its cache or wrote to it."""
     completion: int | None = None
     """Tokens of the completion, including reasoning."""
     cached: int | None = None
     reasoning: int | None = None
     written: int | None = None
-    """Tokens of the prompt written to the provider's cache."""
+    """Prompt tokens that the provider wrote to its cache."""
     written_hour: int | None = None
     """Tokens of `written` that the cache keeps for an hour."""
     audio: int | None = None
@@ -87,7 +87,7 @@ class SummaryStats(Struct, frozen=True):
     replaced: int
     """Tokens of the messages that the summary replaces."""
     summary: int | None = None
-    """Tokens of the summary in a payload; None if it was not stored."""
+    """Tokens that the summary takes in a payload; None if Steno did not store the summary."""
     summary_id: str | None = None
 
 
@@ -121,7 +121,7 @@ class Tariff(Struct, frozen=True):
     source: PriceSource
     steps: Steps
     tiers: Mapping[str, Steps] = field(default_factory=dict)
-    """Prices of service tiers that differ from `steps`."""
+    """Prices by service tier, for tiers with other prices than `steps`."""
     regions: Mapping[str, float] = field(default_factory=dict)
     """Price factors by region."""
 
@@ -303,7 +303,7 @@ class Rates(Struct, frozen=True):
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed prices of models without known prices, in the usual ratio. For a local model, they stand for time."""
+"""Assumed prices if a model's prices are unknown, in the usual ratio. For a local model, they stand for time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:

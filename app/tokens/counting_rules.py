@@ -21,13 +21,13 @@ UNKNOWN_SIZE = (1024, 1024)
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_TOKENS = 4
 GLYPHS_PER_TOKEN = 3.8
-"""Glyphs of a PDF for each token of its text, in English. Spaces often have no glyph."""
+"""Glyphs in a PDF for each token of English text. Spaces often have no glyph."""
 TILE = 512
 PATCH = 32
 
 
 class Tiles(Struct, frozen=True):
-    """Cost by 512-pixel squares. The provider shrinks pictures to 2048 x 2048, then the short side to 768 pixels."""
+    """Cost by 512-pixel squares. The provider shrinks a picture to 2048 x 2048, then its short side to 768 pixels."""
 
     base: int
     tile: int
@@ -95,7 +95,7 @@ class Pages(Struct, frozen=True):
     tokens_per_point: float | None = None
     """Tokens for each square point of a page; None if all pages cost the same."""
     file: int = 0
-    """Tokens around a file."""
+    """Fixed tokens of a file, in addition to its pages or text."""
     unknown: int = 1_000
     """Tokens of a file at a URL, or of a file that is neither a PDF nor text."""
 
@@ -143,7 +143,7 @@ def _patches(width: int, height: int, fit: Fit) -> int:
 
 
 LONGEST_MODEL = 300
-"""Maximum characters that are read of a model's name."""
+"""Maximum characters of a model's name that Steno reads."""
 WHOLE = "whole"
 """Formula variant that includes the fixed tokens of each request. Its first calibration has a ratio, but no offset."""
 
@@ -158,7 +158,7 @@ class Encrypted(Struct, frozen=True):
 
 
 class OneByOne(Struct, frozen=True):
-    """Tokens around tools, calls and results in a prompt that contains each of them as separate JSON."""
+    """Fixed tokens of the tools, of each call and of each result. The prompt contains each one as separate JSON."""
 
     preamble: int
     must_call: int
@@ -168,7 +168,7 @@ class OneByOne(Struct, frozen=True):
 
 
 PAGES = Pages(216)
-"""Average cost of a page in addition to its text, which costs tokens by its glyphs."""
+"""Average tokens of a page without its text. The text costs tokens by the number of its glyphs."""
 
 
 class CountingRules(Struct, frozen=True):
@@ -179,7 +179,7 @@ class CountingRules(Struct, frozen=True):
     reply_prime: int = 3
     """Tokens that begin the reply, once for each request."""
     tools_alone: int = 3
-    """Tokens around the tools if no system message precedes them."""
+    """Fixed tokens of the tools if no system message precedes them."""
     gpt_5: bool = False
     """Whether prompts have gpt-5's form: a preamble before tools, separate parallel calls, a channel for each assistant
     text, and no name of the response format in replies."""
@@ -188,17 +188,17 @@ class CountingRules(Struct, frozen=True):
     shows_schema: bool = True
     """Whether the prompt contains the response schema. Some providers enforce a schema that the model does not see."""
     schema_extra: int = 0
-    """Tokens around the response schema."""
+    """Fixed tokens of the response schema, in addition to its text."""
     message: int = 3
-    """Tokens around a message, in addition to its role."""
+    """Fixed tokens of a message, in addition to its role and its text."""
     declares_apart: bool = False
     """Whether declarations are separate from the instructions, and replies do not name the response format."""
     call_extra: int = 0
-    """Additional tokens of each call."""
+    """Additional tokens of each call with an item id from the provider."""
     unstored_call_extra: int = 0
-    """Additional tokens of each call that has no item id from the provider."""
+    """Additional tokens of each call without an item id from the provider, in place of `call_extra`."""
     required_extra: int = 0
-    """Additional tokens of tools if a call is required."""
+    """Additional tokens of the tools if the request requires a call."""
     one_by_one: OneByOne | None = None
     drops_reasoning: bool = False
     """Whether the provider drops the reasoning of earlier turns."""
@@ -214,14 +214,14 @@ GPT_4O = CountingRules(Tiles(85, 170))
 GPT_4 = replace(GPT_4O, encoding="cl100k_base")
 O_SERIES = CountingRules(Tiles(75, 150), reply_prime=2, tools_alone=4)
 GPT_5_TOOLS = 3
-"""Tokens around the tools of gpt-5 if they have no preamble."""
+"""Fixed tokens of gpt-5's tools if they have no preamble."""
 GPT_5 = CountingRules(Tiles(70, 140), reply_prime=2, tools_alone=85, gpt_5=True)
 
 SMALL = Fit(1_536, 2_048)
 HIGH = Fit(2_500, 2_048)
 ORIGINAL = Fit(10_000, 6_000)
 UNSCALED = Fit(30_000, 65_535)
-"""Limits of the largest pictures that providers accept, so that no picture shrinks."""
+"""Limits as large as the largest picture that providers accept, so that no picture shrinks."""
 GPT_5_2 = replace(GPT_5, pictures=Patches(120, 2, SMALL, low=True))
 GPT_5_4 = replace(GPT_5, pictures=Patches(120, 2, HIGH, ORIGINAL, low=True))
 GPT_5_5 = replace(GPT_5, pictures=Patches(120, 4, HIGH, ORIGINAL, low=True, auto_original=True))
@@ -253,7 +253,7 @@ _FAMILIES = tuple(
     )
 )
 _ROUTED = re.compile(r"(^|/)openai$")
-"""Prefix of OpenAI's models at OpenRouter and the like. There, gpt-5 has no preamble before tools (Responses API)."""
+"""Prefix of OpenAI's models at a gateway. Gateways call gpt-5 by the Responses API, where tools have no preamble."""
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 

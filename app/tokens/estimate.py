@@ -21,7 +21,7 @@ Count = Callable[[str], int]
 """Function that counts a text's tokens. The count is at most the number of UTF-8 bytes."""
 
 Cost = Callable[[Message], int]
-"""Function that counts a message's tokens by its model's rules."""
+"""Function that counts a message's tokens by the rules of the request's model."""
 
 FORMULA_VERSION = 4
 """Version in the keys of counts and calibrations; increase it with every change of the formula."""
@@ -29,15 +29,15 @@ FORMULA_VERSION = 4
 UNWRITTEN_KEYS = frozenset(
     {"required", "additionalProperties", "default", "minimum", "maximum", "minItems", "maxItems"}
 )
-"""Keys of a response schema that the prompt leaves out."""
+"""Keys that the prompt leaves out of a response schema."""
 NAME_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-"""Keys of a schema whose value maps client-chosen names to schemas."""
+"""Keys of a schema whose values are maps from client-chosen names to schemas."""
 MAX_SCHEMA_DEPTH = 60
 """Greatest depth of nested schemas. Deeper schemas are not counted."""
 CHANNEL_TOKENS = 2
 """Tokens that gpt-5 adds to each assistant text for its channel."""
 LONGEST_COMPACTED = 200_000
-"""Maximum characters of arguments from which Steno removes white space before it counts them."""
+"""Maximum characters of arguments from which Steno removes whitespace before counting their tokens."""
 
 # Possessive, so that long runs of escapes cause no backtracking.
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
@@ -101,7 +101,7 @@ def _counts_in_its_turn(message: Message, rules: CountingRules) -> bool:
 
 
 def reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of a message's reasoning: the larger count of its text and its encrypted form."""
+    """Return the tokens of a message's reasoning: the larger of two counts, of its text and of its encrypted form."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
@@ -192,7 +192,7 @@ def is_answer(message: Message) -> bool:
 
 
 def note_tokens(text: str, count: Count) -> int:
-    """Return the tokens of a message that Steno adds, which are the same for all models."""
+    """Return the tokens of a message that Steno adds, by the same formula for all models."""
     return 3 + count(own_message(text).role) + count(text)
 
 
@@ -234,7 +234,7 @@ def _format_text(response_format: ResponseFormat) -> str:
 
 
 def _written(value: Any, depth: int, names: bool = False) -> Any:
-    """Return the part of a schema that the prompt contains. `names`: the keys of this object are client-chosen."""
+    """Return the part of a schema that the prompt contains. `names`: the client chose the keys of this object."""
     if depth == MAX_SCHEMA_DEPTH:
         return None
     if isinstance(value, list):
@@ -278,7 +278,7 @@ def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of a message's calls, except of parallel calls that `_parallel_tokens` counts."""
+    """Return the tokens of a message's calls, without the parallel calls that `_parallel_tokens` counts."""
     apart = (*(call for call in message.calls if not call.id), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
@@ -293,7 +293,7 @@ def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _parallel_tokens(calls: Iterable[ToolCall], results: Sequence[str], count: Count) -> int:
-    """Return the tokens of parallel calls (one text) and their results (one JSON array)."""
+    """Return the tokens of parallel calls, which are one text, and of their results, which are one JSON array."""
     uses = ",".join(
         f'{{"recipient_name":{_json_text(f"functions.{call.name}")},"parameters":{_compact(call.arguments)}}}'
         for call in calls

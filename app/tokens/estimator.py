@@ -146,7 +146,7 @@ class Prompt(Struct, frozen=True):
     read: Callable[[], Declarations]
     declares: _Declares
     beside: Tokens | None
-    """Tokens of the declarations, and the additional tokens that they cause in each answer; None if unknown."""
+    """Tokens of the declarations, and the additional tokens that they cause in each assistant text; None if unknown."""
 
     @property
     def bound(self) -> int | None:
@@ -195,7 +195,7 @@ class Prompt(Struct, frozen=True):
         return Costs(costs, fixed, question)
 
     def pictures(self) -> tuple[int, int] | None:
-        """Return the tokens of all pictures, unscaled and scaled; None if `picture_tokens` returns None."""
+        """Return the tokens of all pictures, without and with learnt scale; None if `picture_tokens` returns None."""
         rules = self.way.rules
         scaled = picture_tokens(self.history, rules)
         plain = picture_tokens(self.history, replace(rules, picture_scale=1.0))

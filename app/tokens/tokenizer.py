@@ -33,7 +33,7 @@ TABLES = {
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     ),
 }
-"""Encoding -> tiktoken's file name (SHA-1 of the source URL), and SHA-256 of the file."""
+"""By encoding: tiktoken's name of the file, which is the SHA-1 of the source URL, and the SHA-256 of the file."""
 INSIDE = "llama_index/core/_static/tiktoken_cache"
 """Folder of the tables in the package."""
 SLICE = 50_000
@@ -41,7 +41,7 @@ SLICE = 50_000
 BYTES_PER_TOKEN = 3.3
 """Assumed bytes per token if the table is missing. 99 of 100 real messages have more bytes per token."""
 _ENVIRONMENT = Lock()
-"""Lock held while a table is loaded, because tiktoken reads its folder from an environment variable."""
+"""Lock held while a table is loaded: each load sets an environment variable, from which tiktoken reads the folder."""
 
 
 class Counter:
@@ -125,7 +125,7 @@ def by_bytes(size: int) -> int:
 
 _HERE = Path(__file__).resolve()
 _LOCKS = (_HERE.with_name("tables.txt"), _HERE.parents[2] / "requirements" / "tables.txt")
-"""Lock file of the package: its path in a wheel, and in a checkout."""
+"""Lock file of the package with the tables: its path in a wheel, and in a checkout."""
 
 
 class TablesUnavailable(Exception):

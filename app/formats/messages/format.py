@@ -54,7 +54,7 @@ _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 class MessagesRequest(WireRequest, frozen=True):
     """A request of Messages.
 
-    The value of `system`, if any, is its first raw message. A history that the provider compacted is one raw message.
+    The value of `system`, if any, is the first raw message. A history that the provider compacted is one raw message.
     """
 
     SPEC = SPEC
@@ -158,19 +158,19 @@ def edits_in(source: RawObject) -> Sequence[Mapping[str, Any]]:
 
 
 REPLY, MESSAGE = 3, 3
-"""`REPLY`: tokens around the prompt. `MESSAGE`: tokens around each message, in addition to its role."""
+"""`REPLY`: fixed tokens of each request. `MESSAGE`: fixed tokens of each message, including its role."""
 CALL, RESULT = 30, 18
-"""`CALL`: tokens around each call. `RESULT`: tokens around each result."""
+"""`CALL`: fixed tokens of each call, in addition to its name and arguments. `RESULT`: fixed tokens of each result."""
 SCHEMA = 150
 FILE = 25
 PAGE = 1_570
-"""Maximum tokens of the picture of a page."""
+"""Maximum tokens of the picture of a PDF's page."""
 POINTS = 4.0
-"""Pixels for each square point of a page, because the provider draws a page at twice its width and height."""
+"""Pixels for each square point of a page: the provider draws pages at twice their width and height."""
 UNKNOWN_FILE = 1_600
-"""Tokens of an unreadable file, about those of one page."""
+"""Assumed tokens of an unreadable file, about as many as for one page."""
 ENCRYPTED = Encrypted(250, 4.9)
-"""Cost of thinking by the length of its signature: a fixed part, and a part that grows with the thinking."""
+"""Cost of thinking by the length of its signature: a fixed number of characters is free, the others cost tokens."""
 
 _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("opus-5", 286, 406),
@@ -184,7 +184,7 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
 )
 """Entries like those of `_PREAMBLES_SINCE`, but with a part of a model's name in place of a version."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""Each entry: first version, tokens before the tools by default, and with a forced call. Newest models first."""
+"""Each entry: first version; tokens before the tools, by default and with a forced call. Newest versions come first."""
 
 
 @lru_cache(maxsize=1_024)

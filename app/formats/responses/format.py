@@ -31,7 +31,7 @@ STATE_MEMBERS = ("previous_response_id", "conversation")
 """Members that refer to stored history, which the provider puts before the input."""
 CODEX_METADATA = "x-codex-turn-metadata"
 CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
-"""Beginning of Codex's request for a summary. Codex sends it to providers without compaction."""
+"""Beginning of Codex's request for a summary. Codex sends it to providers that cannot compact."""
 
 
 class ResponsesRequest(WireRequest, frozen=True):
@@ -130,19 +130,19 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""Tokens around the tools in models before gpt-5. Negative, because Steno counts headings that these prompts lack."""
+"""Fixed tokens of the tools in models before gpt-5. Negative, because Steno counts headings that these prompts lack."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
-"""Additional tokens of a call, and of a call without an id in models before gpt-5."""
+"""`CALL`: additional tokens of a call. `UNKEPT_CALL_BEFORE`: of a call without an id, in models before gpt-5."""
 REQUIRED = 8
-"""Additional tokens of gpt-5's tools if a call is required."""
+"""Additional tokens of gpt-5's tools if the request requires a call."""
 PAGES = Pages(8, file=6)
-"""Tokens of a file in addition to its text: for each page, and for the file."""
+"""Fixed tokens of each page and of each file, in addition to the file's text."""
 SCHEMA_BEFORE = 1
-"""Tokens around the response format in models before gpt-5."""
+"""Fixed tokens of the response format, in addition to its text, in models before gpt-5."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
-"""Tokens at the beginning of every prompt of Grok, and around its tools."""
+"""`GROK_PREAMBLE`: tokens at the beginning of every prompt of Grok. `GROK_TOOLS`: fixed tokens of its tools."""
 GROK_ENCRYPTED = Encrypted(0, 5.8)
-"""Cost of earlier reasoning, which Grok reads in every turn."""
+"""Cost of encrypted reasoning. Grok also reads the reasoning of earlier turns."""
 
 _OPENAI = re.compile(r"(?:.*/)?(?:openai\.)?(?P<name>(?:ft:)?(?:chatgpt|gpt-(?!oss)|codex|computer-use|o\d).*)")
 
