@@ -77,18 +77,18 @@ class AnswerEditor:
     """Whether the answer has text or a call."""
     begun: bool = field(default=False, init=False)
     ended: bool = field(default=False, init=False)
-    """Whether the answer reported its end, or was a readable unstreamed answer."""
+    """Whether the stream has reported its end. Always true for a readable unstreamed answer."""
     failed: bool = field(default=False, init=False)
     error: bytes = field(default=b"", init=False)
 
     @classmethod
     def own_error(cls, error: StenoError) -> bytes:
-        """Return the body that reports an error of Steno to the client."""
+        """Return the body that reports one of Steno's own errors to the client."""
         return error.envelope
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body that reports a provider's refusal after Steno has sent status 200. `now`: Unix seconds."""
+        """Return the body that reports a refusal to a client that has already got status 200. `now`: Unix seconds."""
         return error_body(status, headers, body, now)
 
     @property
@@ -178,7 +178,7 @@ class AnswerEditor:
     ) -> AsyncIterator[bytes]:
         """Yield the stream from a body with status 200. If the body is an error, yield frames that report the error.
 
-        `is_stream`: whether the content type is a stream's. Raises `UpstreamUnreadable` for a body that is neither.
+        `is_stream`: the content type is a stream's. Raises `UpstreamUnreadable` if the body is no stream and no error.
         """
         start, begun = b"", False
         async for chunk in chunks:

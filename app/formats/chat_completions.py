@@ -46,7 +46,7 @@ Json = Mapping[str, Any]
 
 _CHOICE: Path = ("choices", Where("index", (0, None)))
 _MESSAGES: tuple[Path, ...] = ((*_CHOICE, "delta"), (*_CHOICE, "message"))
-"""Paths of the first choice's message, in a chunk and in a completion."""
+"""Paths of the first choice's message, in a streamed frame and in an unstreamed answer."""
 
 SPEC = FormatSpec(
     name="chat_completions",
@@ -194,7 +194,7 @@ def is_text(part: Any) -> bool:
 
 
 def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
-    """Return the texts (followed by refusals), media and thoughts of a message's `content`."""
+    """Return the texts, media and thoughts of a message's `content`. Refusals are the last texts."""
     if isinstance(content, str):
         return (content,), (), ()
     if not isinstance(content, list):
@@ -217,7 +217,7 @@ def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[st
 
 
 def _thoughts(held: Any) -> list[str]:
-    """Return the texts of a thinking part. `held`: one text (Anthropic) or a list of text parts (Mistral)."""
+    """Return the texts of a thinking part. `held`: a text, as Anthropic writes it, or text parts, as Mistral does."""
     if isinstance(held, str):
         return [held]
     return [part["text"] for part in held if is_text(part)] if isinstance(held, list) else []
@@ -264,7 +264,7 @@ BREAKPOINTS = Breakpoints(
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
-    `alternate` joins user messages that became adjacent, for a provider that refuses two in a row.
+    `alternate`: join user messages that are adjacent only in the payload, because the provider refuses two in a row.
     """
     payload = placed(conversation, view, SPEC.user_message, _left)
     return joined(payload, "text") if alternate else [each.raw for each in payload]
@@ -290,7 +290,7 @@ def _left(raw: bytes, part: Altered) -> bytes:
 
 
 def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """Return members to replace and to remove, so that only `calls` remain. Providers refuse an empty `tool_calls`."""
+    """Return members to replace and to remove, so that only `calls` remain, and no empty list: providers refuse it."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:
@@ -312,19 +312,19 @@ def _with_arguments(call: Json, arguments: str) -> Json:
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
-"""Pattern of the names of models that search the web once per answer and charge for this."""
+"""Pattern of the names of models that search the web once for each answer, and charge for the search."""
 
 
 @dataclass(slots=True)
 class CompactionEvents(EarlyFrames):
     """Steno's frames in Chat Completions.
 
-    Each member has one type in all frames and in `context`, because LangChain.js merges a stream's chunks and fails if
+    Each member has one type in all frames and in `context`, because LangChain.js merges a stream's frames and fails if
     a member changes its type.
     """
 
     head: dict[str, object] = field(init=False)
-    """Id, time in Unix seconds and model of Steno's chunks. The editor writes them into the provider's chunks."""
+    """Id, time in Unix seconds and model of Steno's frames. The editor writes them into the provider's frames."""
 
     def __post_init__(self) -> None:
         self.head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time()), "model": self.model}
@@ -355,10 +355,10 @@ class CompletionEditor(AnswerEditor):
     """Editor of answers.
 
     Steno parses and edits only a few frames of a stream. All other frames keep their bytes.
-    1. The first chunk gets `context_status`.
-    2. The first chunk that finishes a choice gets all members, because many clients stop reading there.
-    3. If Steno began the stream, every later chunk gets the id, time and model that Steno sent, and loses the
-       provider's role. Clients fail on a second role, time or model, and drop chunks with another id.
+    1. The first frame gets `context_status`.
+    2. The first frame that finishes a choice gets all members, because many clients stop reading there.
+    3. If Steno began the stream, every later frame gets the id, time and model that Steno sent, and loses the
+       provider's role. Clients fail on a second role, time or model, and drop frames with another id.
 
     An unstreamed answer gets all members at its end. Unreadable answers pass unchanged.
     """
@@ -385,7 +385,7 @@ class CompletionEditor(AnswerEditor):
 
     @property
     def continues(self) -> bool:
-        """Whether a chunk that Steno wrote began the answer."""
+        """Whether Steno began the client's answer with a data frame of its own."""
         return self.early is not None and self.early.shape == "chunk"
 
     def quiet(self, frames: bytes, start: int) -> int:
@@ -431,7 +431,7 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """Return changes to a chunk, to set Steno's id, time and model: values to replace, and members to add."""
+        """Return changes to a frame that set Steno's id, time and model: values to replace, and members to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}

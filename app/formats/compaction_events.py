@@ -16,7 +16,7 @@ from app.formats.sse import KEEP_ALIVE
 EventShape = Literal["chunk", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "comment", "off")
 """Ways to announce a compaction before the provider's first frame. `chunk`: the frames that the format's clients
-accept best. `comment`: SSE comments, except in Gemini's format. `off`: no frame until the provider has answered."""
+accept best. `comment`: SSE comments, but in Gemini's format as for `chunk`. `off`: no frame before the answer."""
 
 
 @dataclass(slots=True)

@@ -63,10 +63,10 @@ class WireFormat:
     """Function that parses a raw message: see `Decode`."""
     render: Callable[..., list[bytes]]
     """Function that turns a conversation and a view into the payload's raw messages in order. With `alternate` it joins
-    user messages that became adjacent, for providers that refuse two in a row."""
+    user messages that are adjacent only in the payload, for providers that refuse two in a row."""
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     token_rules: Callable[..., CountingRules] = rules_for
-    """Function that returns the rules for counting a prompt, by the model and its provider's host."""
+    """Function that returns the counting rules for a model and its provider's host."""
     window_asked: Callable[[Headers], int | None] = lambda _: None
     """Function that returns the context window, in tokens, that the headers of a request ask for."""
     refuses_thinking: Callable[..., bool] = lambda *_, **__: False
@@ -84,7 +84,7 @@ class WireFormat:
     def read(
         self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None, target: bytes = b""
     ) -> WireRequest:
-        """Parse a body. Raises `Unreadable` for a body to forward unchanged, and `InvalidRequest` for wrong options.
+        """Parse a body. Raises `Unreadable` for a body to forward unchanged, and `InvalidRequest` for wrong `context`.
 
         With `beginnings`, `read` parses only the bytes after a cached prefix. All slow parsing happens here, so that
         the caller can parse large bodies in a worker thread. `target` is the request's path with its query.

@@ -70,7 +70,7 @@ _THINKING = re.compile(r"gemini-(?:2\.5|[3-9])")
 
 
 def _restrained(model: str) -> dict[str, object]:
-    """Return the options that limit thinking: a budget in tokens up to Gemini 2.5, a level from Gemini 3 on."""
+    """Return the options that limit thinking: up to Gemini 2.5 a budget in tokens, from Gemini 3 on a level."""
     return {"thinkingConfig": {"thinkingBudget": 512} if "gemini-2" in model else {"thinkingLevel": "low"}}
 
 
@@ -143,7 +143,7 @@ COMPACTION_PROMPT = b"You are a specialized system component responsible for dis
 UNSIGNED = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented dummy signature, for a call whose arguments Steno changed."""
 VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "parametersJsonSchema"})
-"""Members that contain keys of the client's choice. Steno does not respell these keys."""
+"""Members whose values have keys of the client's choice. Steno does not respell these keys."""
 
 
 def camel(value: object) -> object:
@@ -216,7 +216,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return a part's text, if any. The text of a result is its only member if that is a string, else its JSON."""
+    """Return a part's text, if any. A result's text is its only member if this is a string, else the result's JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -300,7 +300,7 @@ def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
-    `alternate` joins user contents that became adjacent, for a provider that refuses two in a row.
+    `alternate`: join user contents that are adjacent only in the payload, because the provider refuses two in a row.
     """
     payload: list[Placed] = []
     for each in placed(conversation, view, SPEC.user_message, _left):
@@ -389,7 +389,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body that reports a refusal. Its code is the provider's, or else the status (at least 400)."""
+        """Return the body for a refusal. The error code is the provider's, or else the status, but at least 400."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}
@@ -497,7 +497,7 @@ class GeminiRequest(WireRequest, frozen=True):
 
 
 def _member(source: RawObject, name: str) -> object:
-    """Return a member, named in camelCase or snake_case, with its keys in camelCase."""
+    """Return a member by its name in camelCase or snake_case. The keys in its value become camelCase."""
     snake = re.sub(r"([A-Z])", lambda found: "_" + found[1].lower(), name)
     return camel(source.value(name) if name in source else source.value(snake))
 

@@ -23,12 +23,12 @@ from app.formats.raw_json import text_at
 HEADER = 4 << 10
 """Characters of base64 that Steno decodes to find a picture's size or a recording's header."""
 JPEG_HEADER = 4 << 16
-"""Characters of base64 that Steno decodes of a JPEG. Previews of up to 64 KB each may come before the JPEG's size."""
+"""Characters of a JPEG's base64 that Steno decodes. Previews of up to 64 KB each may come before the JPEG's size."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
 """Assumed bytes per second of recordings without a WAV header: MP3 at 64 kbit/s, PCM with 16 bits at 24 kHz."""
 SAMPLES_BYTES_PER_SECOND = 32_000
-"""Assumed bytes per second in other formats: samples of 16 bits at 16 kHz."""
+"""Assumed bytes per second in formats that `BYTES_PER_SECOND` lacks: samples of 16 bits at 16 kHz."""
 
 
 def pixels(url: str) -> tuple[int, int]:
@@ -75,7 +75,7 @@ def _jpeg_pixels(head: bytes) -> tuple[int, int]:
 
 
 def seconds(data: str, format_: str) -> float:
-    """Return a recording's length in seconds, by the rate in its WAV header or the assumed rate of its format."""
+    """Return a recording's length in seconds, by the byte rate in its WAV header, or else by the assumed byte rate."""
     start = data.find(",", 0, 200) + 1
     head = _decoded(data, start, HEADER)
     place = head.find(b"fmt ", 12) if head.startswith(b"RIFF") and head[8:12] == b"WAVE" else -1
@@ -115,7 +115,7 @@ BYTES_A_PAGE = 50_000
 _HEAD = 2_048
 """Number of leading characters of base64 from which Steno detects a file's type."""
 _DICTIONARY = 400
-"""Number of bytes before a stream in which Steno searches for its dictionary."""
+"""Number of bytes before a stream in which Steno searches for the stream's dictionary."""
 
 _PAGE = re.compile(rb"/Type\s{0,9}/Page(?![A-Za-z])")
 _COUNT = re.compile(rb"/Count\s{1,9}([0-9]{1,6})\b")

@@ -23,7 +23,7 @@ FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI
 
 def mark_of(format_: WireFormat) -> str:
     """Return a format's mark, which makes its digests and learnt values differ from those of other formats. The first
-    format has no mark, because its values are older than marks."""
+    format has no mark: Steno already stored its values before marks existed."""
     return "" if format_ is FORMATS[0] else format_.name
 
 
@@ -114,7 +114,7 @@ def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> lis
     """Return the headers with an upstream's API key: `x-goog-api-key` for Google, `x-api-key` for an upstream that has
     Messages only, otherwise a bearer token.
 
-    At a Messages path, a gateway with several formats gets `x-api-key` and the token, because it may read only one.
+    At a Messages path, a gateway with several formats gets both `x-api-key` and the token, because it may read either.
     """
     if keeps_version(speaks, target):
         return [(b"x-goog-api-key", key)]

@@ -31,7 +31,7 @@ _LONE = re.compile(
 BLOCK = 65_536
 """Bytes processed in one step, during which other threads wait."""
 ESCAPE = 6
-"""Bytes by which searched blocks overlap, because an escape has this length."""
+"""Length of an escape in bytes. Searched blocks overlap by this length, because an escape may cross their border."""
 _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -59,7 +59,7 @@ LONGEST_KEY = 65_536
 """Maximum bytes of a key, including the whitespace around the key."""
 MOST_MEMBERS = 2_000
 FIRST_KEY = 64
-"""Number of bytes in which Steno expects an object's first key."""
+"""Number of bytes at the beginning of an object in which Steno expects the first key."""
 # Possessive quantifiers prevent backtracking.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
@@ -226,7 +226,7 @@ class LengthenedObject(RawObject):
     """Object with an array that begins with known elements. Steno does not parse these elements again."""
 
     def __init__(self, text: bytes, start: int, stop: int, known: Sequence[bytes]) -> None:
-        """`known` are the elements between the indexes `start` and `stop`. Raises `Unreadable`."""
+        """`known`: the elements between the indexes `start` and `stop` of `text`. Raises `Unreadable`."""
         # An empty string replaces the known elements. Otherwise a number could merge with the bytes after it.
         members, longer = RawObject(b'%b""%b' % (text[:start], text[stop:])).members, stop - start - len(b'""')
         self.text, self._start, self._stop, self._known = text, start, stop, known

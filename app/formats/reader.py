@@ -88,7 +88,7 @@ def canonical_content(
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
-    """Return a message's kind, and the confidence that it is a tool result. `plain`: the message has only texts."""
+    """Return a message's kind, and the confidence that the message is a tool result. `plain`: it has only texts."""
     if kind is not Kind.USER or not plain:
         return kind, ResultConfidence.NONE
     return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
@@ -103,8 +103,7 @@ class Draft(Struct, frozen=True):
 
 
 Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
-"""Function that parses a raw message. Raises `Unreadable`. The patterns match volatile text, which `canonical`
-omits."""
+"""Function that parses a raw message. Raises `Unreadable`. `Draft.canonical` omits text that matches the patterns."""
 
 
 MOST_NEW = 32
@@ -182,7 +181,8 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history in its own entry, because the cache may drop a longer history first."""
+        """Count all bytes of a history in its own entry. Until now, the entry of a longer history counted them, but the
+        cache may drop that entry first."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
@@ -193,7 +193,7 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history and the shorter history that it extends, because one entry counts the bytes of both."""
+        """Drop a history and the shorter history that it extends: the longer one's entry counts the bytes of both."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -259,7 +259,7 @@ class Beginning(Struct, frozen=True):
     elements: tuple[bytes, ...]
     separator: bytes
     stop: int
-    """Index of the end of the last element in the body."""
+    """Index in the body at which the prefix's last element ends."""
     marks: int
     """Number of marks in the prefix, as `holds_more_values` counts them."""
     weight: int
@@ -326,7 +326,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix and the shorter prefix that it extends, because one entry counts the bytes of both."""
+        """Drop a prefix and the shorter prefix that it extends: the longer one's entry counts the bytes of both."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:

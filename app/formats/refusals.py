@@ -35,7 +35,7 @@ from app.tokens.costs import MOST_TOKENS
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses of refusals of a prompt that is too large. Some servers answer with 500 or more."""
 SHAPE_STATUSES = frozenset({400, 422, 500, 502, 503})
-"""Statuses of refused shapes. llama.cpp answers 500 if a chat template refuses the order. Proxies change statuses."""
+"""Statuses for a wrong order or form of messages. llama.cpp answers 500 in this case, and proxies change statuses."""
 MISSING_PATH_STATUSES = frozenset({404, 405, 501})
 _OTHER_STATUSES = frozenset({401, 402, 403, 404})
 """Statuses in an error body that exclude an overflow, whatever the HTTP status is."""
@@ -53,7 +53,7 @@ DEEPEST = 8
 """Greatest depth of an error that Steno reads. Levels of JSON inside of strings count, too."""
 LONGEST_TEXT = 20_000
 _LONGEST_SHAPE, _LONGEST_PATH = 8_000, 1_000
-"""`_LONGEST_SHAPE`: bytes searched for words about a shape. `_LONGEST_PATH`: characters read about a missing path."""
+"""`_LONGEST_SHAPE`: bytes of an error searched for a wrong shape. `_LONGEST_PATH`: characters, for a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -172,7 +172,7 @@ def _plain(message: str) -> str:
 
 
 def _speaks_of_overflow(text: str) -> bool:
-    """Return whether a sentence reports an overflow: by a fixed wording, or with an input, an excess and a measure."""
+    """Return whether a sentence reports an overflow: by a fixed wording, or by words for input, excess and measure."""
 
     def says_so(sentence: str) -> bool:
         if _says("output", sentence) and not _says("input_beside_output", sentence):
@@ -186,7 +186,8 @@ def _measured(text: str, numbers: Mapping[str, int]) -> Overflow:
     """Return an overflow with the numbers from the error. A number with an unclear meaning is None."""
 
     def number(kind: str, other_than: int | None = None) -> int | None:
-        """Return the first number of this kind. Skip `other_than`, which has another meaning."""
+        """Return the first number of this kind. Skip numbers equal to `other_than`, which was already
+        read as another kind."""
         beside = (numbers[name] for name in _MEMBERS.get(kind, ()) if name in numbers)
         found = (int(match[1]) for pattern in _NUMBERS[kind] for match in pattern.finditer(text))
         return next((each for each in chain(beside, found) if each <= MOST_TOKENS and each != other_than), None)
@@ -201,10 +202,8 @@ def _measured(text: str, numbers: Mapping[str, int]) -> Overflow:
 
 
 def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str | None:
-    """Return the provider's words about a wrong shape; None for any other refusal.
-
-    `first_frame`: the error is the first frame of a stream with status 200.
-    """
+    """Return the provider's words about a wrong order or form of messages; None for any other refusal. `first_frame`:
+    the error is the first frame of a stream with status 200."""
     if status not in SHAPE_STATUSES and not first_frame:
         return None
     text = body[:_LONGEST_SHAPE].decode("utf-8", "replace").lower()
@@ -230,13 +229,13 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Number of words beside an error's number. Steno searches for these words in the request, next to any digit."""
+"""Number of words before and after a number in an error. Steno searches the request for them, next to any digit."""
 MOST_PLACES = 8
-"""Maximum number of places in an error with the same number. A number in more places counts as quoted."""
+"""Maximum number of times that an error may contain a number. A more frequent number counts as quoted."""
 PIECE = 65_536
 """Characters of a request that are searched in one step. Each step blocks all other requests."""
 LONGEST_FOUND = 1_000
-"""Characters by which two pieces overlap."""
+"""Characters by which successive pieces of a request overlap, because a match may cross their border."""
 LONGEST_COMPARED = 1 << 20
 """Maximum bytes of a request that Steno compares with an error. Steno learns no limit from a longer request."""
 
@@ -278,7 +277,7 @@ def _comparable(text: str) -> str:
 
 
 def _beside(error: str, number: int) -> Iterator[str]:
-    """Yield patterns for the words before and after each occurrence of the number, with any digit in its place."""
+    """Yield patterns of the words before or after each occurrence of a number, with any digit in the number's place."""
     words = _WORD.findall(_SEPARATOR.sub("", error))
     for place, word in enumerate(words):
         if not word.isdecimal() or word.lstrip("0") != str(number):
@@ -294,7 +293,7 @@ REPEATABLE = frozenset({408, 409, 429})
 """Statuses below 500 that SDKs retry. They also retry every status from 500 on."""
 LONGEST_DATE = 100
 LONGEST_PAUSE = 31_536_000.0
-"""One year in seconds. Steno shortens longer pauses to this."""
+"""Maximum pause in seconds, one year. Steno shortens longer pauses to this."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -358,7 +357,7 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
-    """Return the members of the `error` object. If there is none, return message, type, param and code."""
+    """Return the members of the body's `error` object. Without it, return the body's message, type, param and code."""
     value = decoded_body(body)
     value = value[0] if isinstance(value, list) and value else value  # Google sends errors in a list.
     if isinstance(value, dict) and isinstance(error := value.get("error"), dict):

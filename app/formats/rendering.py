@@ -26,7 +26,7 @@ OPENER = "[Earlier messages of this conversation are left out here.]"
 class Placed(NamedTuple):
     raw: bytes
     place: int | None = None
-    """Index in the transcript; None for a message by Steno and for leading instructions."""
+    """Index in the history without leading instructions; None for these and for a message by Steno."""
     role: str = ""
     """Role of the client's message. Empty for a message by Steno, whose role is always the user's."""
     own: bool = False
@@ -134,7 +134,7 @@ def joined(
     as_object: Callable[[bytes], bytes] = bytes,
     goes_first: Callable[[bytes], bool] = lambda _: False,
 ) -> list[bytes]:
-    """Join user messages that became adjacent, for a provider that refuses two in a row.
+    """Join user messages that are adjacent only in the payload, for a provider that refuses two in a row.
 
     A string in `member` becomes a part of the type `text_type`. `as_object` makes a JSON object from any raw message.
     `goes_first` tells whether a part must precede other parts. Messages that were adjacent in the history stay apart.
@@ -174,7 +174,7 @@ class Breakpoints(Struct, frozen=True):
     """Names of members with a breakpoint. Steno writes the first name that the client uses."""
     types: frozenset[str] = frozenset()
     text_type: Callable[[Json], str | None] = lambda _: None
-    """Function that returns the type of the text part that replaces a content string; None keeps the string."""
+    """Function that returns the type of the text part that Steno makes of a content string; None keeps the string."""
 
     def may_be_set(self, source: RawObject) -> bool:
         """Return whether the client may have set breakpoints. The text search is fast, but only False is certain."""

@@ -280,11 +280,11 @@ def read_pins(pin: object, messages: int) -> tuple[int, ...]:
 
 
 OWN_REFERENCE = "stn1."
-"""Prefix of the compaction references that releases up to 2026-11 gave to clients."""
+"""Prefix of the references to compactions that releases up to 2026-11 gave to clients."""
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
-    """Raise `InvalidRequest` for a compaction by an earlier release. `history`: name of the history's member."""
+    """Raise `InvalidRequest` for a compaction by an earlier release of Steno. `history`: name of the history member."""
     sealed = (item.get(member) for member in ("encrypted_content", "signature"))
     if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
         raise InvalidRequest(
@@ -303,7 +303,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Return the JSON of members that Steno cannot decode, such as huge numbers. The caller counts the tokens."""
+    """Return the JSON of members that Steno cannot decode, such as huge numbers. The caller counts their tokens."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

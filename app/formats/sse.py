@@ -1,4 +1,4 @@
-"""Server-sent events, byte for byte: split chunks into frames, and write Steno's own frames.
+"""Server-sent events, byte for byte: split received bytes into frames, and write Steno's own frames.
 
 The provider's bytes stay unchanged. Steno holds a frame back until it is complete, because Steno may edit the frame or
 insert its own frames between two frames.
@@ -18,7 +18,7 @@ MOST_VALUES = 200_000
 
 
 class FrameSplitter:
-    """Splitter of chunks into complete frames, each with its final blank line."""
+    """Splitter of received bytes into complete frames, each with its final blank line."""
 
     def __init__(self) -> None:
         self._held = bytearray()

@@ -33,7 +33,7 @@ _SPACE = b" \t\r\n"
 
 
 class SummaryReader:
-    """Parser of a summary call's answer. It takes the chunks of a stream or of one JSON object."""
+    """Parser of a summary call's answer. It takes the bytes of a stream or of one JSON object, in pieces."""
 
     def __init__(self, spec: FormatSpec) -> None:
         self._spec = spec
@@ -162,7 +162,7 @@ class SummaryDialect:
     """Writer of summary calls in one format. See `SummarySpec`."""
 
     def __init__(self, spec: FormatSpec, request: type[WireRequest]) -> None:
-        """The upstream client replaces `/v1` in the path of `spec` by the path of the upstream's base URL."""
+        """Steno replaces `/v1` in the path of `spec` by the path of the upstream's base URL."""
         self.spec, self._request = spec, request
 
     def reader(self) -> SummaryReader:

@@ -49,7 +49,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
 """Members that may hold each number, in order of preference: name of the containing object, and of the member."""
 _PREFERRED_LAST = tuple((name, place) for name, places in MEMBERS.items() for place in reversed(places))
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
-"""Pattern of models that may report reasoning only as a part of the total."""
+"""Pattern of models whose usage may count reasoning in the total, but in no other number."""
 LONGEST_WORD = 64
 """Maximum characters of the name of a service tier or a region."""
 TICKS = 10_000_000_000
@@ -202,7 +202,7 @@ def _count(value: object) -> int:
 
 
 def _numbers(usage: dict[str, Any]) -> dict[str, int]:
-    """Return the numbers from 0 to `MOST_TOKENS` by their names in `MEMBERS`. For each name, the first one counts."""
+    """Return the numbers from 0 to `MOST_TOKENS` by name in `MEMBERS`. For each name, the first number counts."""
     objects = {name: held for name, held in {**usage, "": usage}.items() if type(held) is dict}
     return {
         name: number

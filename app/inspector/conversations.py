@@ -198,7 +198,7 @@ async def _rows(visit: Visit, conversation: StoredConversation, paging: Screenfu
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
-    """Return the latest records of calls that made summaries, by summary id."""
+    """Return the record of each summary's call, by summary id, from the latest ledger records."""
     made = ((stored.record.made, stored.record) for stored in ledger.page.data)
     return {by.summary_id: record for by, record in made if by is not None and by.summary_id is not None}
 

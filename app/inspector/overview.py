@@ -19,7 +19,7 @@ from app.store.usage import read_report
 
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days"}
 KINDS = ("full", "summarized", "trimmed", "bypassed", "failed")
-"""Context statuses of answered calls, and calls that failed."""
+"""Kinds of calls: answered calls by context status, and failed calls."""
 MOST_CALIBRATIONS = 30
 MOST_MODELS = 20
 Text = Annotated[str, Query(max_length=200)]

@@ -108,7 +108,7 @@ def exactly(moment: datetime) -> str:
 
 
 def tenant(tenant: str) -> str:
-    """Return a tenant's name, or the last four characters of a digest."""
+    """Return a tenant's name for display; only the last four characters if it is a digest."""
     is_digest = len(tenant) == 32 and tenant.isalnum()
     return f"key digest …{tenant[-4:]}" if is_digest else tenant
 

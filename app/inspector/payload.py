@@ -118,7 +118,7 @@ class Said(Struct, frozen=True):
 
 
 def said_in(stored: StoredMessage) -> Said:
-    """Return a stored message for display. If Steno cannot read the message, its text is the JSON."""
+    """Return a stored message for display. If Steno cannot read the message, the shown text is its JSON."""
     if (message := message_in(stored.sent, stored.format)) is None:
         return _cut("other", stored.sent)
     lines = [text for text in message.texts if text] + [f"{call.name}({call.arguments})" for call in message.calls]

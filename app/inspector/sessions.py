@@ -236,7 +236,7 @@ TheInspector = Annotated[Inspector, Depends(_inspector)]
 
 def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
     """Return the session of a request, and True if its cookie must be set; None if the visitor must sign in. A key in a
-    header opens no session, because Steno limits guesses only in the form. Raises `InvalidCredentials`."""
+    header opens no session, because Steno limits wrong guesses only in the form. Raises `InvalidCredentials`."""
     scope = request.scope
     session = inspector.sessions.unseal(request.cookies.get(_cookie_of(request), ""))
     if session is not None and session.operator:

@@ -87,8 +87,8 @@ def _upstream(provider: Provider) -> dict[str, str]:
 
 
 async def _windows(visit: Visit) -> dict[str, Any]:
-    """Return name, upstream and window of the models that the tenant used last, and the number of `more` models whose
-    windows providers report. Without used models or database, the list has models of providers and settings."""
+    """Return name, upstream and window of the models that the tenant used last. `more`: number of other models whose
+    windows providers report. Without used models or a database, the list has models of providers and settings."""
     used: list[str] = []
     with suppress(StoreUnavailable):
         used = await visit.find(read_models_used)

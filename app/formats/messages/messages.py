@@ -306,7 +306,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Return for each text the index of its tool result, or -1 without one; empty if the first result has all texts."""
+    """Return the index of each text's tool result, -1 for other texts. Empty if the first result has all texts."""
     owners = list[int]()
     results = count()
     for block in blocks:
@@ -330,7 +330,7 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
     """Return one message for a history that the provider compacted. The message's kind is `INSTRUCTIONS`, because Steno
-    never moves or cuts instructions. The message's texts begin with the last compaction."""
+    never moves or cuts instructions. The message has only the texts from the last compaction on."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))

@@ -37,7 +37,7 @@ UNSAID: dict[str, Any] = {
 }
 """Members that client SDKs require in every response, with their default values."""
 FAILED = "server_error"
-"""Error code for an error that has none."""
+"""Error code for an error that has no code."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class ResponsesEditor(AnswerEditor):
 
     def failed_by(self, envelope: bytes) -> bytes:
         """Return an `error` frame and a `response.failed` frame. Some clients show only the second. The `error` frame
-        has flat and nested members, because clients read either."""
+        has the members twice, flat and nested, because some clients read the flat ones and others the nested ones."""
         error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
         flat = {name: error.get(name) for name in ("code", "message", "param")}
         cause = {"code": error.get("code") or FAILED, "message": flat["message"]}

@@ -443,7 +443,7 @@ BREAKPOINTS = Breakpoints(
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
-    `alternate` joins user messages that became adjacent, for a model whose template refuses two in a row.
+    `alternate`: join user messages that are adjacent only in the payload, because the model refuses two in a row.
     """
     payload = _unbound(conversation, placed(conversation, view, SPEC.user_message, _left))
     return joined(payload, "input_text", as_object=as_item) if alternate else [each.raw for each in payload]
