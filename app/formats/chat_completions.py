@@ -290,7 +290,7 @@ def _left(raw: bytes, part: Altered) -> bytes:
 
 
 def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """Return members to replace and to remove, so that only `calls` remain, and no empty list: providers refuse it."""
+    """Return members to replace and to remove, so that only `calls` remain. Without calls, the list is removed."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:
@@ -431,7 +431,7 @@ class CompletionEditor(AnswerEditor):
         return reasons
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """Return changes to a frame that set Steno's id, time and model: values to replace, and members to add."""
+        """Return changes that set Steno's id, time and model in a frame: values to replace, and members to add."""
         if not self.continues or not isinstance(self.early, CompactionEvents):
             return {}, b""
         head = {name: msgspec.json.encode(value) for name, value in self.early.head.items()}

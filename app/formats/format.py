@@ -84,7 +84,7 @@ class WireFormat:
     def read(
         self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None, target: bytes = b""
     ) -> WireRequest:
-        """Parse a body. Raises `Unreadable` for a body to forward unchanged, and `InvalidRequest` for wrong `context`.
+        """Parse a body. Raises `Unreadable` for a body to forward unchanged, and `InvalidRequest` for a bad `context`.
 
         With `beginnings`, `read` parses only the bytes after a cached prefix. All slow parsing happens here, so that
         the caller can parse large bodies in a worker thread. `target` is the request's path with its query.

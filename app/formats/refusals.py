@@ -53,7 +53,7 @@ DEEPEST = 8
 """Greatest depth of an error that Steno reads. Levels of JSON inside of strings count, too."""
 LONGEST_TEXT = 20_000
 _LONGEST_SHAPE, _LONGEST_PATH = 8_000, 1_000
-"""`_LONGEST_SHAPE`: bytes of an error searched for a wrong shape. `_LONGEST_PATH`: characters, for a missing path."""
+"""Searched part of errors: `_LONGEST_SHAPE` bytes for a wrong shape, `_LONGEST_PATH` characters for a missing path."""
 
 
 def _says(name: str, text: str) -> bool:
@@ -231,7 +231,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 WORDS = 3
 """Number of words before and after a number in an error. Steno searches the request for them, next to any digit."""
 MOST_PLACES = 8
-"""Maximum number of times that an error may contain a number. A more frequent number counts as quoted."""
+"""Maximum number of times that an error may contain a number. Steno assumes that a more frequent number is quoted."""
 PIECE = 65_536
 """Characters of a request that are searched in one step. Each step blocks all other requests."""
 LONGEST_FOUND = 1_000

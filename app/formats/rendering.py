@@ -26,7 +26,7 @@ OPENER = "[Earlier messages of this conversation are left out here.]"
 class Placed(NamedTuple):
     raw: bytes
     place: int | None = None
-    """Index in the history without leading instructions; None for these and for a message by Steno."""
+    """Index in the history after the leading instructions; None for a leading instruction and a message by Steno."""
     role: str = ""
     """Role of the client's message. Empty for a message by Steno, whose role is always the user's."""
     own: bool = False

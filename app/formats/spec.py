@@ -62,7 +62,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     quoting: Callable[[str, str], Mapping[str, Any]]
     """Function that takes the instructions and a transcript, and returns the members of a call."""
     forbidding: tuple[tuple[str, str, Any], ...] = ()
-    """Rules `(member, other, value)` against tool calls: if a call has the member, Steno sets `other` to the value."""
+    """Rules `(member, other, value)` against tool calls: if a request has `member`, Steno sets `other` to `value`."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers in lower case that the format requires. Steno adds them if the client did not send them."""
     own_members: frozenset[str]
@@ -111,8 +111,8 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Pattern of the paths at which Steno compacts, each with a model and a method. None: only at `path`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether clients store Steno's frames before the answer as part of the history. A provider may refuse a tool call
-    after this part. So if a request has tools, Steno sends such frames only if the client asks for them."""
+    """Whether the client's history will contain frames that Steno sends before the answer. A provider may refuse a tool
+    call after such a frame. So if a request has tools, Steno sends these frames only if the client asks for them."""
     other_paths: tuple[bytes, ...] = ()
     """Prefixes of other paths of the API. Steno forwards requests there unchanged to the same upstreams."""
     counting_path: bytes | None = None

@@ -51,7 +51,7 @@ OVER_TLS = "__Host-"
 """Prefix of cookie names over TLS. Browsers accept such a cookie only over TLS, and for this host and all its paths."""
 LASTS_SECONDS = 12 * 3600
 SEALED_AS = b"session 3"
-"""Version of the cookie's content, a part of the signed data. Change it if the members of `Session` change."""
+"""Version of the cookie's content. It is a part of the signed data. Change it if the members of `Session` change."""
 _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 FORM_BYTES = 1_000_000

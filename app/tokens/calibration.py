@@ -24,7 +24,7 @@ SIZES = (1_000, 10_000, 100_000)
 """A new line replaces the old line only if they differ by more than `TOLERANCE` at one of these estimates."""
 
 KEPT = 8
-"""Maximum number of samples of large prompts, and of small prompts. A small prompt never displaces a large one."""
+"""Maximum number of samples of large prompts, and also of small prompts. A small prompt never displaces a large one."""
 NOISE = 0.001
 """A line's cost grows with `log1p(error / NOISE)`. `error`: sum of the line's relative errors (see `_best`)."""
 OFFSET_SCALE = 2_000

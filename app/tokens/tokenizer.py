@@ -33,7 +33,7 @@ TABLES = {
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     ),
 }
-"""By encoding: tiktoken's name of the file, which is the SHA-1 of the source URL, and the SHA-256 of the file."""
+"""Tables by encoding: tiktoken's file name, which is the SHA-1 of the source URL, and the SHA-256 of the file."""
 INSIDE = "llama_index/core/_static/tiktoken_cache"
 """Folder of the tables in the package."""
 SLICE = 50_000
