@@ -186,7 +186,7 @@ def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
 
 
 def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
-    """Return the tokens to compare with `budget.fold`. The user's words count half: a fold does not shorten them."""
+    """Return the tokens to compare with `budget.fold`. The user's words count half, as no fold shortens them."""
     return sum(chunk.tokens - chunk.user_words_tokens // 2 for chunk in chunks)
 
 
@@ -200,7 +200,7 @@ def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[
 
 
 def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
-    """Return the tokens of the messages in `released_by`. A fold is due if they exceed half of `budget.fold`."""
+    """Return the tokens of the messages in `released_by`. If these exceed half of `budget.fold`, a fold is due."""
     return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
 
 
@@ -309,7 +309,7 @@ def _parts(tokens: int, options: SummaryOptions) -> int:
 
 
 class Plan(Struct, frozen=True):
-    """Due compaction. It adds a chunk to `base` for each of `spans`. It folds chunks if all together are too large.
+    """Due compaction. It adds a chunk to `base` for each of `spans`. It folds chunks if all together are too long.
 
     A view uses either all new chunks that apply to its history, or none. Without spans, the compaction only folds.
     """
@@ -317,7 +317,7 @@ class Plan(Struct, frozen=True):
     base: Path
     spans: tuple[Span, ...]
     range: ChunkRange
-    """Range that the compaction will cover; also the key of its lease."""
+    """Range that the compaction will cover. The range is also the key of the compaction's lease."""
     made: tuple[SummaryChunk, ...] = ()
     """Existing chunks for some of the spans, from an earlier compaction that partly failed."""
 

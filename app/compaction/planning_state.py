@@ -205,7 +205,7 @@ class _Reached(Struct, frozen=True):
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
-    """Return each chunk that applies to this history, with its start and stop, in order of the start."""
+    """Return each chunk that applies to this history, with its start and stop, sorted by start."""
     transcript = conversation.transcript
     positions = conversation.chain.positions
     cuts = frozenset(transcript.cuts)
@@ -354,7 +354,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fits_shortened(self) -> bool:
-        """Return whether only shortened texts help: the messages that no summary may replace reach the limit."""
+        """Return whether shortened texts help, but no summary does: the messages that must stay reach the limit."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
         return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
@@ -405,7 +405,7 @@ message is also in this history, at the same position. Conversations from one te
 
 
 class Succession(Struct, frozen=True):
-    """Two earlier, shorter forms of a history, summarised one after the other: a sign that the history changes."""
+    """Two earlier, shorter forms of a history, summarised one after the other: a sign that it changes each turn."""
 
     known_beyond: int
     """Index of the last summarised message of the second form. The history has this message, but differs before it."""
@@ -416,7 +416,7 @@ class Succession(Struct, frozen=True):
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Return whether the sign is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first form. `length`: messages now. `seen`: messages in earlier requests."""
+        lasted longer than the first form. `length`: number of messages now. `seen`: number in each request."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 
@@ -426,7 +426,7 @@ def successions(
 ) -> list[Succession]:
     """Return signs that the history changes with every turn. Each sign is a pair of recently made chunks.
 
-    `named`: whether the client named the conversation. Steno then compares only this conversation's chunks. Without a
+    `named`: whether the client named the conversation. If so, Steno compares only this conversation's chunks. Without a
     name, each change of the history starts a new conversation id. If both chunks belong to one other conversation, they
     only show that the other conversation grew, so Steno skips the pair.
     """

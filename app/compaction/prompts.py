@@ -52,7 +52,7 @@ _ONE_VALUE = re.compile(r"[^\s:()]+:? (.+)")
 
 FAILURES_HEADING = "\n\nTool calls that failed:\n"
 LONGEST_FAILURE = 240
-"""Maximum characters of a failed result that a summary quotes."""
+"""Maximum characters of the quotation of a failed result."""
 
 
 class SummaryRequest(Struct, frozen=True):

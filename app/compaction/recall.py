@@ -75,11 +75,11 @@ RECORDS_SHARE, GIVEN_UP = 0.75, 0.33
 """`RECORDS_SHARE`: maximum tokens of the records, as a share of the room for one message's quotations. `GIVEN_UP`:
 share of the records' tokens that is subtracted from this room."""
 PLAN_CHARACTERS, MOST_ENTRIES = 3, 64
-"""Maximum characters of an agent's plan for each token of its note, and maximum number of entries in the note."""
+"""Maximum characters of an agent's plan per token of room for the state note; maximum number of this note's entries."""
 FIRST_TURNS, LANGUAGE_CHARACTERS = 10, 1_000
 """Number of the first turns whose user messages determine the language, and maximum characters read of each text."""
 KEPT_TURN = 0.5
-"""An earlier turn keeps its quotations if its tokens exceed this share of `_Quoter.usual` and of their own tokens."""
+"""An earlier turn keeps its quotations if the turn exceeds this share of the quotations and of `_Quoter.usual`."""
 WIDE_SCORE = 0.25
 """Minimum score of a passage that is quoted beyond the usual room, as a share of the best score."""
 AFTER = 1.1
@@ -189,7 +189,7 @@ def with_recalled(
     budget: Budget,
     cost: Cost,
 ) -> View:
-    """Return the view with quotations before user messages, exact values and the state of the agent's work; the same
+    """Return the view with exact values, the state of the agent's work, and quotations before user messages; the same
     view if there is nothing to add."""
     transcript = conversation.transcript
     hidden = hidden_in(conversation, view)

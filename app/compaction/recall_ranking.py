@@ -33,7 +33,7 @@ from app.conversation.wordings import read_wordings
 LONGEST_PASSAGE = 480
 """Maximum characters of a passage: a few sentences, or a dozen lines of code."""
 LEAST_SENTENCE = 120
-"""Minimum characters of a passage in a long answer. The passage ends at the next end of a sentence."""
+"""Characters of a long answer after which a passage ends at the next end of a sentence."""
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
 """Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
@@ -57,7 +57,7 @@ LONGEST_WORD, LONGEST_NAME = 64, 120
 """`LONGEST_WORD`: characters after which a word is cut. `LONGEST_NAME`: maximum characters of a name whose parts are
 indexed; longer names are usually encoded bytes."""
 LANGUAGE_SHARE, LEAST_COMMON_WORDS = 0.12, 5
-"""A text has a language if at least this share and this number of its words are common words of the language."""
+"""Steno recognises a language if at least this share and this number of words are common words of the language."""
 BYTES_A_WORD, BYTES_A_PASSAGE = 400, 200
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
@@ -78,7 +78,7 @@ _COMMON_WORDS = {language: frozenset(words.split()) for language, words in _WORD
 
 
 def language_of(texts: Iterable[str]) -> str:
-    """Return Snowball's name of the language of the texts; empty if it is unclear."""
+    """Return Snowball's name of the language of the texts; empty if the language is unclear."""
     # Names have no language, so paths and ids do not count.
     tokens = (token for text in texts for token in _TOKEN.findall(text.lower()))
     words = [word for token in tokens if not _is_name(token) for word in _PARTS.findall(token)]

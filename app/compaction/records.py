@@ -62,7 +62,7 @@ _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that may identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""`_REPEATED`: factor for the worth of a value that a higher-ranked part contains. `_DESCRIBED`: worth of any part."""
+"""`_REPEATED`: factor for the worth of a value that a higher-ranked part has. `_DESCRIBED`: minimum worth of a part."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -242,7 +242,7 @@ def extract_records(
     messages: Sequence[Message], known: Mapping[str, Record] | None = None, turns: Sequence[int] = ()
 ) -> list[Record]:
     """Return at most `MOST_PARTS` parts of the records of these messages, the most valuable first. `known`: existing
-    records by key. Of their things, return only new values. `turns`: turn of each message."""
+    records by key. If a thing has an existing record, return only new values. `turns`: turn of each message."""
     extracted, worth = _read(messages, turns)
     things: dict[str, Record] = {}
     for each in sorted(extracted, key=lambda each: each.is_prose):

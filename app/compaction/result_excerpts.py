@@ -24,7 +24,7 @@ MOST_HEAD, MOST_TAIL = 150_000, 50_000
 """Maximum characters that are read at the beginning and at the end of a text."""
 MOST_LINES = 8_000
 LONGEST_LINE, LONGEST_PIECE = 400, 120
-"""Maximum characters of a line that are read, and of a line in an excerpt."""
+"""Maximum characters that Steno reads of a line, and maximum characters of a line in an excerpt."""
 LONGEST_WORD = 40
 LEAST_ROOM = 4
 
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 
 Found = tuple[str, list[Piece]]
-"""Size for the notice, such as "12 paths", and the ranked lines."""
+"""Size that the notice states, such as "12 paths", and the ranked lines."""
 
 
 def parsed_json(text: str) -> Any:
@@ -200,7 +200,7 @@ def _member(name: str, value: Any, tree: Any) -> str:
 
 
 def _keys(tree: Any) -> tuple[str, ...]:
-    """Return the keys of an object with plain values, which may be a row of a table; empty for other values."""
+    """Return the keys of an object that may be a table row, because all its values are plain; otherwise empty."""
     return tuple(tree) if isinstance(tree, dict) and all(isinstance(inner, str) for inner in tree.values()) else ()
 
 
@@ -209,7 +209,7 @@ def _inside(value: Any, tree: Any) -> str:
 
 
 MOST_NUMBERS, MOST_FOLDERS = 12, 4
-"""Maximum number of line numbers listed for a path, and of folders listed with their counts."""
+"""Maximum number of line numbers listed for a path, and of folders listed with the number of their paths."""
 _HIT = re.compile(r"([\w.@+~/-]{1,300}?)[:-](\d{1,7})[:-](.*)|([\w.@+~/-]{1,300}+):(.*)")
 _LINE_HIT = re.compile(r"(\d{1,7})[:-](.*)")
 _LISTED_PATH = re.compile(r"[\w.@+~/\[\]-]{1,300}+[*@]?")
@@ -501,7 +501,7 @@ def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
 
 
 def _shapes_of(text: str, call: str) -> Iterator[tuple[str, str, Callable[[int], str]]]:
-    """Yield each matching shape: its name, its size, and a function that returns the excerpt of a given length."""
+    """Yield the name of each matching shape, the text's size, and a function that makes an excerpt of a length."""
     if data := _json(text):
         value, leaves = data
         yield "JSON", f"{len(leaves)} values", partial(_fitting, value, leaves)

@@ -1,7 +1,7 @@
 """Client for summarisers. It chooses the options and routes of a request's summaries, calls the models in order, and
 retries a failed call if a retry may help. A circuit breaker pauses failing models.
 
-Use `SummaryRouting` only in the event loop, because it reads windows and calibrations that other tasks there change.
+Use `SummaryRouting` only in the event loop: it reads windows and calibrations, which other tasks of the loop change.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Prefix(Struct, frozen=True):
     tokens: int = 0
     """Tokens of the conversation, converted from the estimate to the provider's count."""
     routing: Mapping[str, bytes] = field(default_factory=dict)
-    """Request members that lead the provider to the machine with the cache."""
+    """Request members by which the provider chooses the machine with the cache."""
 
 
 class _Setback(Struct, frozen=True):
@@ -155,7 +155,7 @@ class Summariser:
         self._breaker = ModelBreaker(clock)
         self._throttle = LogThrottle(clock)
         self._answered: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
-        """Tenants with an answer from any model. Only these tenants may confirm facts for other tenants."""
+        """Tenants that got an answer from some model. Only these tenants may confirm facts for other tenants."""
         among = self._answered.__contains__
         self._caps: TenantFacts[_Asked, str] = TenantFacts(TAUGHT_SECONDS, clock, counts=among)
         """Name of the request member for the output cap, by model."""
@@ -218,8 +218,8 @@ class Summariser:
     def _retry_pause(
         self, call: _Call, setback: _Setback, manners: Manners, options: Mapping[str, Any]
     ) -> float | None:
-        """Adapt a failed call for a retry. Return the seconds to wait before the retry. To give up, tell the circuit
-        breaker whether the model fails, and return None."""
+        """Adapt a failed call for a retry. Return the seconds to wait before the retry. If no retry helps, tell the
+        circuit breaker whether the model fails, and return None."""
         route = call.route
         if call.prefix is not None and setback.shape is not None:
             # The provider refused the conversation itself: send a transcript.

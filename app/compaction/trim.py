@@ -203,7 +203,7 @@ def cut_to_shares(
 
 def fade(conversation: Conversation, view: View, limit: int, cost: Cost) -> View:
     """Return the view with tool results and arguments cut as by `fit`, with a room of max(1,024, effective x factor).
-    `effective`: the limit without instructions. `factor`: see `BANDS`. Formula: LibreChat agents."""
+    `effective`: the limit minus the instructions' tokens. `factor`: see `BANDS`. Formula: LibreChat agents."""
     reached = (view.tokens - conversation.instruction_tokens) / limit if limit else 1.0
     factor = next((factor for band, factor in BANDS if reached >= band), None)
     if factor is None:
@@ -237,7 +237,7 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
 
 def prune_session(conversation: Conversation, view: View, settings: SessionPruning, window: int, cost: Cost) -> View:
     """Return the view with trimmed tool results before the assistant's third-last message. If that is not enough, clear
-    the oldest of these results. Mode `aggressive` only clears, but all of them. `window` is in provider tokens."""
+    the oldest of these results. In mode `aggressive`, clear all of them at once. `window` is in provider tokens."""
     eligible = _eligible(conversation, view, settings)
     gone: Container[int] = eligible
     if settings.mode == "adaptive":
@@ -391,7 +391,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, words: OmittedWords | None) -> int:
-    """Return the index of the first unit that stays. Replay the history unit by unit, to repeat earlier omissions."""
+    """Return the index of the first unit that stays. Replay the history to repeat the omissions of earlier requests."""
     gone, tokens = 0, fixed
     said = held = 0
     for number, unit in enumerate(units):

@@ -41,7 +41,7 @@ HEADING = (
 CUT = "[...]"
 
 _LONGEST_LIST, _LONGEST_SENTENCE = 500, 600
-"""Maximum characters of a list with its heading, to quote it whole. Characters above which a sentence ranks lower."""
+"""Maximum characters of a list that stays whole, with heading. Characters above which a sentence ranks lower."""
 _ITEM = r"[ \t]*(?:[-*•–]|\d{1,2}[.)])[ \t]+"
 _LIST = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(?:\n{_ITEM}[^\n]+)*", re.MULTILINE)
 _LINE = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")

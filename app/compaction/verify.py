@@ -148,7 +148,7 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _keeps_own_words(message: Message, part: Altered) -> bool:
-    """Return whether the message contains tool results, and nothing else in it was changed."""
+    """Return whether the message contains tool results, and no other text in it was changed."""
     places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 
@@ -165,7 +165,7 @@ GAP = "[Messages of this conversation are left out here.]"
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
     """Return the view without calls whose results are omitted, and without results whose calls are omitted. `orphans`:
-    also remove calls and results that are alone in the history, except at the history's end (`_begin_of_end`)."""
+    also remove calls and results without a counterpart in the history, except at its end (`_begin_of_end`)."""
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
     held = {index: part for index, part in standing(view) if index is not None}

@@ -1,6 +1,6 @@
 """Callers: the tenant of a request, and the values of its headers and path.
 
-Steno identifies a caller by the first of these:
+Steno identifies a caller by the first of these that applies:
 
 1. the header that the setting `clients.header` names, from a peer in `server.trusted_proxies`: a tenant for each value;
 2. `clients.tenant`: one tenant for all other callers;

@@ -144,7 +144,7 @@ class Conversations:
         self._heads: Cache[bytes, tuple[str, str, int]] = Cache(caches, "heads", lambda *_: HEAD_BYTES)
         """Tenant, conversation and turn number of each head, by digest. Digests of different tenants differ."""
         self._tips: Cache[tuple[str, str], int] = Cache(caches, "heads", lambda *_: TIP_BYTES)
-        """Highest turn number of the conversation's heads, by tenant and conversation."""
+        """Highest turn number of each conversation's heads, by tenant and conversation."""
 
     async def identify(
         self, tenant: str, name: str | None, conversation: Conversation, heads: Heads | None

@@ -81,7 +81,7 @@ class Services:
         self.compactor.forget(erased)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
-        """Delete a conversation and the summaries that were made for it. Return False if it did not exist."""
+        """Delete a conversation and the summaries that were made for it. Return False if there was no conversation."""
         erased = Erased(tenant, conversation_id)
         self.conversations.forget(erased)
         was_there = await self.store.delete_conversation(tenant, conversation_id)

@@ -44,7 +44,7 @@ def learn_status(attempt: Attempt, status: int) -> None:
 
 
 def learn_refused_thinking(request: ChatRequest, messages: int) -> None:
-    """Remember that the rest of the turn leaves out the thinking of the first `messages` messages."""
+    """Remember, for the rest of the turn, to send the first `messages` messages without thinking."""
     if turns := turn_digests(request.conversation):
         request.provider.learn_refused_thinking(request.tenant, request.format.name, request.model, turns[0], messages)
 

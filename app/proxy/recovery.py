@@ -65,7 +65,7 @@ FIRST_PIECE_SECONDS = 1.0
 """Maximum seconds for which Steno holds back a stream without content, because the stream may be a refusal. For the
 answer to a changed payload, `longest_silence` applies instead."""
 MOST_EMPTY_FRAMES = 10
-"""After more frames without content, `FIRST_PIECE_SECONDS` always applies: Steno may not recognise the content."""
+"""If more frames than this have no content, `FIRST_PIECE_SECONDS` applies: Steno may not recognise the content."""
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:

@@ -38,7 +38,7 @@ from app.telemetry.metrics import Metrics
 ROUTE = "steno.route"
 """Key of the request's `Route` in the ASGI scope. The value is None for a path of Steno's own."""
 LISTENER = "steno.listener"
-"""Key in the ASGI scope of the `Listener` that received the request. Without `server.admin`, the key is missing."""
+"""Key of the request's `Listener` in the ASGI scope. Without `server.admin`, the scope does not have this key."""
 Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 """Paths that only the operator's listener serves, if `server.admin` is set."""
