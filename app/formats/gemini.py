@@ -147,7 +147,7 @@ VERBATIM = frozenset({"args", "response", "partMetadata", "parameters", "paramet
 
 
 def camel(value: object) -> object:
-    """Return JSON with its keys in camelCase, except keys that the client chose (`VERBATIM`)."""
+    """Return JSON with its keys in camelCase, except keys that the client chose: see `VERBATIM`."""
     if isinstance(value, list):
         return [camel(each) for each in value]
     if not isinstance(value, dict):
@@ -507,7 +507,7 @@ def _config(source: RawObject) -> dict[str, Any]:
 
 
 def _tools(source: RawObject) -> Iterator[dict[str, Any]]:
-    """Yield the tools (a list or one object) with keys in camelCase, except in schemas."""
+    """Yield the tools of a list, or a single tool. Their keys become camelCase, except in schemas."""
     tools = source.value("tools")
     for tool in [tools] if isinstance(tools, dict) else objects_in(tools):
         yield object_of(camel(tool))

@@ -100,7 +100,7 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Maximum characters of a document's base64 that Steno reads: 32 MB decoded, the maximum that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Maximum bytes of a document's unpacked streams. For further streams, Steno assumes the average number of glyphs."""
+"""Maximum bytes of a document's unpacked streams. For further streams, Steno assumes the average glyphs of these."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
@@ -135,7 +135,7 @@ _TWO_BYTES = b"/Identity-H"
 
 
 def file_of(data: str, size: int = 0) -> Media:
-    """Return the media of a file in base64 or a data URL. `size`: characters of the file's part; 0: those of `data`.
+    """Return the media of a file in base64 or a data URL. `size`: characters of the part with the file; 0: of `data`.
 
     The width and height of a PDF are those of its first page, in points. Its glyphs are those of all pages.
     """

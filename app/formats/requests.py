@@ -159,8 +159,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether Steno can count the prompt's tokens. Steno cannot count tools that the provider runs, response
-        schemas, and text that the provider adds or removes."""
+        """Whether Steno can count the prompt's tokens reliably. It cannot if the request has tools that the provider
+        runs or a response schema, or if the provider adds or removes text."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False

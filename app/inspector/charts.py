@@ -258,7 +258,7 @@ _OF_PART: Mapping[str, str] = {
     "verbatim": "verbatim",
     "carried": "verbatim",
 }
-"""Share of the bar (key of `LABELS`) by the kind of a coverage part. Other kinds are masked or cut messages."""
+"""Share of the bar (key of `LABELS`) by the kind of a part in the coverage. Other kinds are masked or cut messages."""
 
 
 class Share(NamedTuple):

@@ -175,7 +175,7 @@ def rejection_reason(calibration: Calibration, sample: Sample) -> str | None:
 
 
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
-    """Return a sample of the pictures' cost; None if the cost of the request's text is uncertain or too large.
+    """Return a sample of the pictures' cost; None if the text's cost is uncertain, or not below `reported`.
 
     `calibration` is the calibration of texts. `text` and `pictures` are estimates without the learnt scale.
     """

@@ -392,7 +392,7 @@ class _Writer:
                 return ["any"]
 
     def _union(self, options: list[Any], indent: str) -> list[str]:
-        """Return the types of a union. If one is null, each type is on a separate line, with its format."""
+        """Return the types of a union. If one type is null, each has its own line, with its format as a comment."""
         types = [self._type(option, indent) for option in options]
         if "null" not in types:
             return types

@@ -87,7 +87,7 @@ class ResponsesRequest(WireRequest, frozen=True):
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     """Return the reason to forward a request unchanged, or None.
 
-    A reference to a stored item by its id is such a reason. Steno cannot read the item, so a summary would omit it, and
+    A reference by id to a stored item is such a reason. Steno cannot read the item, so a summary would omit it, and
     a cut might separate a result from its call.
     """
     if any(source.value(name) is not None for name in STATE_MEMBERS) or any(map(_is_reference, elements)):

@@ -193,7 +193,7 @@ def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
 
 
 def type_of(item: Json) -> str:
-    """Return the type of an item. Messages and references by id may lack it. Raises `Unreadable` if unknown."""
+    """Return the type of an item. Messages and references by id may have no `type`. Raises `Unreadable`."""
     type_ = item.get("type")
     if isinstance(type_, str):
         return type_
