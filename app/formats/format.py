@@ -106,11 +106,11 @@ class WireFormat:
             model = ""
         if not isinstance(model, str) or len(model) > LONGEST_MODEL:
             raise Unreadable("The request names no model.")
-        raw_history = source.raw(spec.history) or b"null"
-        if raw_history == b"null" and not hands_off:
+        start_of_history = bytes(memoryview(source.raws.get(spec.history, b"null"))[:4])  # The rest may be long.
+        if start_of_history == b"null" and not hands_off:
             raise Unreadable(f"The request has no {spec.history}.")
         options, wishes = read_options(source), Wishes()
-        if beginnings is not None and raw_history.startswith(b"["):
+        if beginnings is not None and start_of_history.startswith(b"["):
             beginnings.keep(source, spec.history, elements, known)
         if options:
             # Pins are indexes into the client's history. Separate instructions and joined elements shift the messages.

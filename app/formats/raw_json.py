@@ -153,7 +153,8 @@ class RawObject:
 
     def _place(self, members: dict[str, Member]) -> None:
         self.members = members
-        self.raws = {name: self.text[member.start : member.stop] for name, member in members.items()}
+        text = memoryview(self.text)  # Its slices copy no bytes.
+        self.raws = {name: msgspec.Raw(text[member.start : member.stop]) for name, member in members.items()}
 
     def __contains__(self, name: str) -> bool:
         return name in self.raws
