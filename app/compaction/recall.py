@@ -148,7 +148,8 @@ class Recollection:
         self.index = Index(self._language)
         self._digest = conversation.chain[0]
         self.state: tuple[Hashable, Note | None] = None, None
-        """Cache key, and the cached note on the state of the agent's work."""
+        self.values: tuple[Hashable, Note | None] = None, None
+        """Cache key and cached note: `state` on the agent's work, `values` with exact values."""
         self._form: Hashable = None
         self._notes: dict[bytes, QuotedNote | None] = {}
 
@@ -183,11 +184,7 @@ def _language_of(conversation: Conversation) -> str:
 
 
 def with_recalled(
-    conversation: Conversation,
-    view: View,
-    recollection: Recollection,
-    budget: Budget,
-    cost: Cost,
+    conversation: Conversation, view: View, recollection: Recollection, budget: Budget, cost: Cost
 ) -> View:
     """Return the view with exact values, the state of the agent's work, and quotations before user messages; the same
     view if there is nothing to add."""
@@ -206,7 +203,7 @@ def with_recalled(
         free -= state.tokens
     if covered and transcript.messages.holds_calls:
         records = min(int(RECORDS_SHARE * room), free)
-        if values := _values_note(conversation, view, hidden, origin, cost, records):
+        if values := _values_note(conversation, view, hidden, recollection, cost, records):
             room -= int(GIVEN_UP * values.tokens)
             free -= values.tokens
     beside = [note for note in (state, values) if note]
@@ -239,16 +236,19 @@ def quotation_for_last(conversation: Conversation, view: View) -> Note | None:
 
 
 def _values_note(
-    conversation: Conversation, view: View, hidden: Hidden, origin: int, cost: Cost, room: int
+    conversation: Conversation, view: View, hidden: Hidden, recollection: Recollection, cost: Cost, room: int
 ) -> Note | None:
     """Return a note with the records of the latest `hidden` messages that fit into `room` tokens; None without records.
 
-    A record is omitted if summaries, masks or messages before `origin` contain all its values. `origin`: length of the
-    history when the last summary was made, or the position after the last altered message if that is later. Steno does
-    not search the messages from `origin` on, so new messages do not change the note.
+    A record is omitted if summaries, masks or messages before `_origin` contain all its values. Steno does not search
+    later messages, so new messages do not change the note.
     """
     messages, latest = conversation.transcript.messages, sorted(hidden)[-LATEST_MESSAGES:]
-    after = range(covered_by(conversation, view), min(origin, len(messages)))
+    after = range(covered_by(conversation, view), min(_origin(view), len(messages)))
+    end, left = max(after.stop, latest[-1] + 1), tuple(hidden[index] for index in after if index in hidden)
+    form = room, conversation.chain[end], tuple(latest), view.chunks, left
+    if recollection.values[0] == form:
+        return recollection.values[1]
     said = (hidden[index] if index in hidden else sources(messages[index]) for index in after)
     elsewhere = "\n".join((*(chunk.text for chunk in view.chunks), *(text for texts in said for text in texts)))
     known = merge_records(parse_record(line) for chunk in view.chunks for line in chunk.values)
@@ -262,7 +262,9 @@ def _values_note(
     )
     room -= cost(own_message(noted(())))
     lines = fit_records(parts, room, lambda text: cost(own_message(text)) - empty)
-    return Note("exact_values", noted(lines), cost(own_message(noted(lines)))) if lines else None
+    note = Note("exact_values", noted(lines), cost(own_message(noted(lines)))) if lines else None
+    recollection.values = form, note
+    return note
 
 
 def _state_note(

@@ -398,16 +398,20 @@ def values_of(view: View) -> list[str]:
 )
 def test_records_that_summaries_have_or_that_stand_after_them_are_not_said_again(changes: dict[str, Any]) -> None:
     asked = shop(later=(user("My mail is jo@example.org, it was 24.90 EUR."), assistant("Yes.")))
-    assert "jo@example.org" in str(values_of(recall(asked, summarised(asked, 40, history_length=42))))
-    assert values_of(recall(asked, summarised(asked, 40, **changes))) == ["order QX-8127"]
+    known = Recollection(asked)
+    for _ in range(2):  # The second time with the cached note.
+        view = recall(asked, summarised(asked, 40, history_length=42), known=known)
+        assert "jo@example.org" in str(values_of(view))
+    assert values_of(recall(asked, summarised(asked, 40, **changes), known=known)) == ["order QX-8127"]
 
 
 def test_records_take_at_most_three_quarters_of_the_room_and_nothing_where_there_is_none() -> None:
     many = message("tool", " ".join(f"id-{n:05d}" for n in range(400)), answers="c", tokens=9)
     call = ToolCall("c", "get_order", "{}")
     asked = talk(user("My order."), assistant("", call), many, question="Thanks.", fillers=44)
-    for ratio in (0.01, 0.05, 0.1):
-        view = recall(asked, summarised(asked, 40), {"recall": ratio})
+    known = Recollection(asked)
+    for ratio in (0.1, 0.05, 0.01):
+        view = recall(asked, summarised(asked, 40), {"recall": ratio}, known)
         assert sum(note.tokens for note in view.recalled if note.kind == "exact_values") <= ratio * LIMIT * 3 / 4
         assert bool(values_of(view)) == (ratio > 0.01)
     full = replace(summarised(asked, 40), tokens=LIMIT - 5)
