@@ -204,7 +204,7 @@ class UpstreamUnreachable(StenoError):
 
     def __init__(self, host_and_port: str) -> None:
         self.what = f"No connection to the provider at {host_and_port} could be made."
-        """The message without the advice, for callers that give their own advice."""
+        """The message without the advice, for code that gives other advice."""
         super().__init__(
             f"{self.what} Check that it is running, that its base_url in Steno's settings is right, and that Steno's"
             " machine may connect to it; `steno doctor` tries it."

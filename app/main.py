@@ -211,7 +211,7 @@ def sampler_of(
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
-    """Return a function that looks up prices: all from the settings, or all list prices, which are in US dollars."""
+    """Return the function that looks up prices: in the setting `prices`, or in the list prices if `prices` is empty."""
     if settings.prices != ():
         return settings.tariff_of
     return lambda *models: list_tariff(*(base_model(settings.models, each) for each in models))

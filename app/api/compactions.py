@@ -228,7 +228,7 @@ def _target(request: Request, format_: WireFormat) -> bytes:
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
     """Return a trigger in the provider's tokens, just below the size of the smallest view with stored summaries.
 
-    So a compaction is due. A smaller trigger would make target, tail and new summaries smaller than necessary.
+    At this trigger, a compaction is due. A smaller trigger would make target, tail and summaries needlessly small.
     """
     conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens

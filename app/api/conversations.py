@@ -268,7 +268,7 @@ def _message(message: StoredMessage, conversation_id: str, parts: Sequence[Mappi
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:
-    """Return the coverage of a message; None if no part covers it. The message itself counts before a summary of it."""
+    """Return the coverage of a message: from the part that shows it, else from a summary; None if no part covers it."""
     standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part["last_index"]]
     shown = next((part for part in standing if part["kind"] not in ("summarized", "pruned")), None)
     if not standing:

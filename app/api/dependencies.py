@@ -70,7 +70,7 @@ def request_body(members: type[Struct], *, required: bool = False) -> dict[str, 
 
 def is_https(request: Request) -> bool:
     """True if the connection uses TLS, or `x-forwarded-proto` is `https`. If the settings name trusted proxies, the
-    header counts only from these. Otherwise it counts from any client: a false header harms only this client."""
+    header counts only from these proxies. Otherwise it counts from any client: a false header harms only its sender."""
     scope = request.scope
     if value_of(scope["headers"], b"x-forwarded-proto") != "https":
         return bool(scope["scheme"] == "https")
@@ -170,7 +170,7 @@ async def known(services: Services, tenant: str, conversation_id: str) -> Stored
 
 
 def made_of(out: type[M], source: object, /, **others: Any) -> M:
-    """Build an `out` from `others`, and for its other fields from the attributes of `source` with the same names."""
+    """Build an `out`. Take its fields from `others`, or else from the attributes of `source` with the same names."""
     same = {name: getattr(source, name) for name in out.model_fields if name not in others and hasattr(source, name)}
     return out.model_validate({**same, **others})
 

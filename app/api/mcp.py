@@ -39,7 +39,7 @@ MOST_WORDS, LONG_WORD = 6, r"\w{3,}"
 PASSAGE, BEFORE = 800, 200
 """Maximum characters of a passage, and of its part before the found word."""
 ROOM = 30_000
-"""Maximum characters of all messages in one result."""
+"""Maximum characters of all messages together, in one result of a tool."""
 MOST_MESSAGES = 20
 LONGEST_BEGINNING, LONGEST_END = 40_000, 20_000
 """Maximum characters of the beginning and the end of a long summary document. The middle is omitted."""
@@ -175,7 +175,7 @@ TOOLS: Mapping[str, type[Tool]] = {
     "list_conversations": List,
     "get_summary": Summary,
 }
-"""Tools by name. The model reads a tool's docstring as the description, and its fields as the arguments."""
+"""Tools by name. The model gets a tool's docstring as description, and the tool's fields as arguments."""
 
 
 def server_of(client: httpx2.AsyncClient) -> Any:

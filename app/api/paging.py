@@ -43,7 +43,7 @@ class Listing(BaseModel, Generic[T]):
 
 
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
-    """Return the answer with a page of a list. `shown`: converts an entry for the answer."""
+    """Build the answer that contains a page of a list. `shown`: converts an entry for the answer."""
     return Listing(**asdict(page) | {"data": [shown(entry) for entry in page.data]})
 
 

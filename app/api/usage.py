@@ -214,8 +214,8 @@ def _record(stored: StoredUsage) -> UsageOut:
 
 
 def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
-    """Return begin and end of a period. Without `until`, the end is tomorrow, because the database's clock may be
-    ahead. Raises `InvalidRequest`."""
+    """Return beginning and end of a period. Without `until`, the end is tomorrow, because the database's clock may
+    be ahead of Steno's. Raises `InvalidRequest`."""
     now = datetime.now(UTC)
     latest = now + timedelta(days=1)
     end = _in_utc(until, latest) if until else latest

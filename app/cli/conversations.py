@@ -1,8 +1,8 @@
 """`steno conversations` and `steno mcp`: stored conversations, for the operator and for a model.
 
-`steno conversations` uses the data of all tenants in the database, without a key or a running Steno. To a running
-Steno, its deletions are like deletions by another replica. `steno mcp` calls the REST API of a running Steno with the
-user's key, so a model can read only the user's conversations.
+`steno conversations` uses the data of all tenants in the database, without a key or a running Steno. A running Steno
+treats deletions by this command like deletions by another replica. `steno mcp` calls the REST API of a running Steno
+with the user's key, so a model can read only the user's conversations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 USUAL_URL = "http://127.0.0.1:8080"
 TENANT_SHOWN = 8
-"""Characters of a tenant's digest that are printed: usually enough to distinguish tenants."""
+"""Number of printed characters of a tenant's digest: usually enough to distinguish tenants."""
 
 cli = typer.Typer(rich_markup_mode="markdown")
 stored = typer.Typer(help="List or delete stored conversations, of all tenants.", no_args_is_help=True)
@@ -111,7 +111,7 @@ async def _latest(store: Store, limit: int, tenant: str) -> list[tuple[str, Stor
 
 
 async def _owner(store: Store, conversation_id: str, tenant: str) -> str:
-    """Return the conversation's tenant, whose id begins with `tenant`. Raises `NotFound` for none or several."""
+    """Return the tenant that has the conversation, of the tenants whose ids begin with `tenant`. Raises `NotFound`."""
     tenants = [seen.id for seen in await store.rest(read_tenants) if seen.id.startswith(tenant)]
     owners = [each for each in tenants if await store.rest(find_conversation, each, conversation_id)]
     if not owners:
@@ -151,6 +151,6 @@ def mcp(
 
 
 def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers in which Claude Code sends its keys."""
+    """Return the headers in which Claude Code sends the keys in its `environment`."""
     key, token = environment.get("ANTHROPIC_API_KEY"), environment.get("ANTHROPIC_AUTH_TOKEN")
     return ({"x-api-key": key} if key else {}) | ({"authorization": f"Bearer {token}"} if token else {})

@@ -20,7 +20,7 @@ _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|Excep
 """Pattern of traceback lines with a place in the code or the kind of an error."""
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 COLUMNS, INDENT = 120, 21
-"""Maximum columns of a line of text; spaces before its continuation, which begins below the event's name."""
+"""Maximum columns of a line of text, and number of spaces at the beginning of a continuation line."""
 
 
 Shape = Literal["auto", "json", "text"]

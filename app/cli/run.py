@@ -1,5 +1,5 @@
-"""`steno run -- COMMAND`: runs Steno on a free port while a command runs, and prints the savings at the end. Also
-`steno demo`, whose conversation is in the package `lab`.
+"""`steno run -- COMMAND`: runs Steno on a free port while a command runs, and prints the savings at the end. The module
+also has `steno demo`, whose conversation is in the package `lab`.
 
 Steno runs in a thread of this process, and the command is the only child process. So the command keeps the terminal,
 and Steno ends with this process. Steno prints nothing while the command runs. It writes its warnings and errors to a
@@ -53,7 +53,7 @@ HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
 """Maximum seconds to wait for an unfinished summary after the command ends. Meanwhile the user waits for the shell."""
 CANNOT_START = 125
-"""Exit status if Steno cannot start. 125, 126 and 127 have the same meaning in `env` and `timeout`."""
+"""Exit status if Steno cannot start. The commands `env` and `timeout` use 125, 126 and 127 like `steno run`."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 

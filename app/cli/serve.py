@@ -43,7 +43,7 @@ from app.telemetry.metrics import FOLDER
 log = structlog.get_logger("steno")
 
 SPARE_FILES = 200
-"""Number of open files in addition to the connections: the database, logs, and connections above the limit."""
+"""Number of open files beyond two for each connection: for the database, logs, and connections above the limit."""
 LET_IN = 0.2
 """Share of `server.drain_seconds`. A stopping process still accepts new requests for at most this time."""
 QUIET_SECONDS = 0.25
@@ -126,7 +126,7 @@ def _allow_files(connections: int) -> None:
 
 
 def with_password(settings: Settings) -> tuple[Settings, str | None]:
-    """Return settings with an inspector password, and the password for the operator if it was generated here."""
+    """Return settings with an inspector password, and this password if it was generated here, else None."""
     if settings.inspector.password is not None or not settings.inspector.enabled:
         return settings, None
     made = token_urlsafe(12)
@@ -378,7 +378,7 @@ def bind_again(sockets: Iterable[socket.socket]) -> list[socket.socket]:
 
 
 def _bound(family: int, address: tuple[object, ...], *, is_shared: bool = False) -> socket.socket:
-    """Return a bound socket. `is_shared`: other sockets may have the address, even those of another program."""
+    """Return a bound socket. `is_shared`: other sockets may have the same address, even sockets of another program."""
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:

@@ -1,7 +1,7 @@
 """Bundled models: windows and list prices of the vendors' own models (`data/models.json`).
 
 The setting `models` overrides this table. On 2026-11-29, the package genai-prices could not replace this table: it
-priced 133 of 165 recorded answers right, this table all 165. The package had older prices, no fees for
+priced 133 of 165 recorded answers right, and this table priced all 165 right. The package had older prices, no fees for
 searches and regions, no tuned models, and no window for 1,511 of 1,901 known names.
 """
 
@@ -45,7 +45,7 @@ _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Prefixes for region and vendor on Bedrock: `us.anthropic.claude-...`."""
 
 BundledWindow = tuple[int, int | None, int | None]
-"""Limits in tokens: of prompt and completion together, of the prompt alone (if lower), and of the completion."""
+"""Limits in tokens (None: no limit): of prompt and completion together, of the prompt alone, and of the completion."""
 
 
 class ListedPrice(NamedTuple):
@@ -70,10 +70,10 @@ class ListedModel(Struct, frozen=True):
     regions: dict[str, float] = {}
     """Price factors by region. The provider's answer names the region."""
     cap: int | None = None
-    """Prompt tokens above which a compaction is due in any window; None: the usual cap, for most models."""
+    """Prompt tokens above which a compaction is due in any window. Most models have None: the usual cap applies."""
 
     def tariff(self, name: str) -> Tariff:
-        """Return the list prices as a tariff. `name` is the name by which the model was called."""
+        """Return the list prices as a tariff. `name`: the model's name in the request or the answer."""
 
         def steps(prices: tuple[ListedPrice, ...]) -> Steps:
             return tuple([(price.above, Price(*price[1:], search=self.search)) for price in prices])
@@ -105,8 +105,8 @@ def list_prices() -> Mapping[str, ListedModel]:
 def tariff(asked: str, answered: str = "") -> Tariff | None:
     """Return the list prices of the model that answered, or if they are unknown, of the requested model.
 
-    But if the requested name contains a host with its own prices for the model, return these prices, because the name
-    in the answer does not contain the host.
+    But if the requested name contains a host with its own prices for the model, return the host's prices, because the
+    name in the answer does not contain the host.
     """
     by_asked, by_answered = _priced(asked), _priced(answered)
     if by_answered is None or (by_asked and _is_of_host(by_asked[1]) and _bare(asked) == _bare(answered)):
@@ -115,7 +115,7 @@ def tariff(asked: str, answered: str = "") -> Tariff | None:
 
 
 def _priced(model: str) -> tuple[str, str, ListedModel] | None:
-    """Return the name that has a price, the name of the entry, and the entry. A fine-tuned model without a price of its
+    """Return the name that has a price, the name of its entry, and the entry. A fine-tuned model without a price of its
     own has the price of its base model."""
     tuned = _TUNED.fullmatch(model)
     for name in (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"]):
@@ -186,7 +186,7 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def _whole_names(model: str, prefix: str = "") -> list[str]:
-    """Return the name with and without providers and vendor. Return no names if it has too many separators."""
+    """Return the name with and without providers and vendor. Return no names if `model` has too many separators."""
     name = model[:LONGEST_MODEL].strip().lower().removeprefix(prefix)
     if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
         return []

@@ -123,7 +123,7 @@ class Ledger:
             log.exception("a call was not recorded", request_id=call.request_id)
 
     def _uncompacted(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: PromptEstimate) -> Tokens:
-        """Estimate the usage as if Steno had forwarded the client's request unchanged. Remember this call for later."""
+        """Estimate the usage of the client's unchanged request. Remember this call for the next estimate."""
         latest = self._sent.get(of)
         if latest is not None and (latest.messages >= len(chain.digests) or chain[latest.messages] != latest.end):
             latest = None  # The earlier history is not a prefix of this one: it is another branch, or was edited.

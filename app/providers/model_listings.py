@@ -55,7 +55,7 @@ FETCH_SECONDS = 10.0
 WAIT_SECONDS = 1.0
 """Seconds from the start of the first listing during which client requests may wait for this listing."""
 MOST_LISTED = 10_000
-"""Maximum number of models in all lists together."""
+"""Maximum number of models in one provider's merged listings."""
 MOST_ENTRIES = 3_000
 """Maximum number of models read from one list. The longest lists have some hundreds."""
 PAGE = 1_000
@@ -160,10 +160,10 @@ class ModelListings:
         self.listing: ModelListing | None = None
         """The latest listing, with the models that the provider listed for clients' keys."""
         self.latest_outcome: ListingOutcome | None = None
-        """The provider's latest answer; None if Steno did not ask, or could not read the answer."""
+        """Latest listing or error that Steno could read; None before the first."""
 
     def start(self) -> None:
-        """Ask without credentials, now and at each refresh."""
+        """Ask the provider for its models without credentials, now and at each refresh."""
         if self._at.discover_windows:
             self._ask(())
             self._tasks.start(self._refresh(), "windows")
@@ -186,7 +186,7 @@ class ModelListings:
                 await asyncio.wait({self._asking}, timeout=left)
 
     async def fetch(self, headers: Headers = (), *, is_client_key: bool = False) -> ListingOutcome:
-        """Ask the provider now. Names listed for a client's key do not become `open_names`."""
+        """Ask the provider for its models now. Names listed for a client's key do not become `open_names`."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 listing = await self._reader.read(headers)
@@ -207,7 +207,7 @@ class ModelListings:
         return self.latest_outcome
 
     def _ask(self, headers: Headers) -> asyncio.Task[None]:
-        """Ask the provider in the background, unless a listing is under way."""
+        """Ask the provider for its models in the background, unless a listing is under way."""
         if self._asking is None or self._asking.done():
             self._asked_at = self._clock()
             self._due = self._asked_at + RETRY_SECONDS
@@ -215,7 +215,7 @@ class ModelListings:
         return self._asking
 
     async def _try(self, headers: Headers) -> None:
-        """Ask, and set the time of the next listing. Failures are normal: some providers have no list or want a key."""
+        """Ask for the models, and set the time of the next listing. Some providers have no list, or want a key."""
         pause = RETRY_SECONDS
         try:
             outcome = self.latest_outcome = await self.fetch(headers, is_client_key=bool(headers))
@@ -231,7 +231,7 @@ class ModelListings:
         self._due = self._clock() + pause
 
     async def _refresh(self) -> None:
-        """Ask at each refresh, until the provider wants a key. Then `wait_for_first` asks with a client's key."""
+        """Ask for the models at each refresh until a key is needed. Then `wait_for_first` asks with a client's key."""
         while not self._wants_key:
             await asyncio.wait({self._ask(())})
             await asyncio.sleep(self._due - self._clock())

@@ -19,9 +19,9 @@ from app.tokens.counting_rules import LONGEST_MODEL
 log = structlog.get_logger("steno.upstreams")
 
 LEARNT_SECONDS = 24 * 3600.0
-"""Time for which Steno remembers a model's refusals, and how its streams report usage."""
+"""Seconds for which Steno remembers a model's refusals, and how the model's streams report usage."""
 UNSPOKEN_SECONDS = 3600.0
-"""Time for which Steno remembers that a provider lacks a format's path. A newer server may have the path."""
+"""Seconds for which Steno remembers that a provider lacks a format's path. A newer server may have the path."""
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Maximum bytes of a request, by the end of the host's name, for hosts that accept less than the models' vendors."""
@@ -102,7 +102,7 @@ class Provider:
         self._unspoken.learn(tenant, format_, True)
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
-        """Return the format of summary calls: the conversation's format `own` if the provider speaks it."""
+        """Return the format of summary calls: `own`, the conversation's, if the provider speaks it, else another."""
         able = [each for each in self.formats if self.may_speak(each.name, tenant)]
         return own if own in able else next(iter(able), own)
 

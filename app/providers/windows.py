@@ -2,7 +2,7 @@
 
 1. A limit that a refusal names lowers a configured or announced window, and replaces a bundled or guessed window.
 2. Steno keeps a learnt limit for a day, for each provider, model and tenant, and stores it for the other replicas. The
-   limit applies to the refused tenant. If a second tenant gets a similar limit (`CLOSE`), it applies to all tenants.
+   limit applies to the refused tenant. After a second tenant gets a similar limit (`CLOSE`), all tenants get the limit.
 3. Only tenants that the provider has answered can confirm a limit: a provider answers no invented keys.
 4. Steno ignores a limit if, within a day, the provider answered a larger prompt of the tenant, or larger prompts of two
    tenants. It ignores a limit below half of the configured window, unless the limit was measured (`Windows.learn`).
@@ -41,7 +41,7 @@ _GUESS = Window(GUESSED_WINDOW, "default", note="neither configured nor announce
 ANY_TENANT = ""
 """Value of `tenant` in calls that belong to no tenant. Such a call gets only the data that all tenants may see."""
 CLOSE = 0.07
-"""Two limits agree if they differ by at most this share, because providers round differently."""
+"""Two limits agree if they differ by at most this share of the larger limit. Providers round differently."""
 LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
 """Time between two reads of other replicas' limits."""

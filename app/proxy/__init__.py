@@ -1,1 +1,1 @@
-"""Proxy: the path of a request through router, endpoint, request, recovery and reply. Some requests skip steps."""
+"""Proxy: a request passes the modules `router`, `endpoint`, `request`, `recovery` and `reply`, or some of them."""

@@ -2,12 +2,12 @@
 
 Steno identifies a caller by the first of these that applies:
 
-1. the header that the setting `clients.header` names, from a peer in `server.trusted_proxies`: a tenant for each value;
+1. the header that `clients.header` names, sent by a proxy in `server.trusted_proxies`: one tenant for each value;
 2. `clients.tenant`: one tenant for all other callers;
 3. the credentials: one tenant for each set of keys, and the tenant `anonymous` for allowed callers without a key.
 
-If an upstream has a key of the operator's, Steno accepts only requests with the header of item 1, or only requests from
-this machine if `clients.header` is empty.
+If an upstream has a key of the operator's, each request must have the header of item 1. If `clients.header` is empty,
+each request must come from this machine instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeo
 """Headers in which OpenAI's and Google's SDKs send their timeout in seconds. openai-node rounds the timeout down."""
 ANONYMOUS: Final = "anonymous"
 LONGEST_NAME = 500
-"""Maximum bytes of a caller's name, which a proxy sends in the header `clients.header`."""
+"""Maximum bytes of a caller's name. A proxy sends the name in the header that `clients.header` names."""
 
 AuthMethod = Literal["header", "key", "anonymous"]
 
@@ -114,8 +114,8 @@ class Identity(Struct, frozen=True):
 class Authenticator:
     """Identifies callers.
 
-    A key means the same tenant in every header. Several keys together mean another tenant than each key alone, because
-    one of the keys may be a placeholder that many callers send.
+    A key means the same tenant in every header. Several keys in one request mean another tenant than each key alone.
+    Otherwise callers that all send the same placeholder beside their own key would share a tenant.
     """
 
     digests: Digests

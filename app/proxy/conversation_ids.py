@@ -167,7 +167,7 @@ class Conversations:
         self._tips.drop(lambda key, _: erased.covers(*key))
 
     async def _recognise(self, tenant: str, conversation: Conversation) -> Recognition:
-        """Find the conversation with the history's longest known prefix. Return it, a fork of it, or a new one."""
+        """Return a new conversation, or the one with the history's longest known prefix, or a fork of the latter."""
         transcript, chain = conversation.transcript, conversation.chain
         known: Sequence[Head] = ()
         for digest in possible_heads(transcript, chain):

@@ -64,7 +64,7 @@ class EarlyStream:
         """Task that writes the events and keep-alives before the answer."""
 
     def decide(self, decision: Decision) -> None:
-        """Announce the result of the compaction. Do nothing if it is announced already."""
+        """Announce the result of the compaction, unless the result was announced before."""
         if not self._decided.done():
             self._decided.set_result(decision)
 

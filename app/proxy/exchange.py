@@ -184,7 +184,7 @@ class Exchange(Struct, eq=False):
 
     def begin_attempt(self, request: ChatRequest, decision: Decision, waited_seconds: float | None = None) -> Attempt:
         """Limit the decision's output with `with_output_limits`, and add an attempt. If the payload is unchanged
-        because the client or the provider manages the history, the decision's reason becomes `hands_off`."""
+        because the client or the provider manages the history, the decision's reason becomes `wire.hands_off`."""
         decision, wire = request.with_output_limits(decision), request.wire
         is_untouched = decision.view is None
         if is_untouched and wire.hands_off is not None and request.conversation.is_within(request.budget.limit):

@@ -89,7 +89,7 @@ async def learn_limit(services: Services, attempt: Attempt, overflow: Overflow, 
 
 
 def learn_streamed_usage(request: ChatRequest, seen: StreamedUsage) -> None:
-    """Remember how the model's streams report usage. After `REFUSED`, Steno does not ask for usage for a day."""
+    """Remember how the model's streams report usage. For a day after `REFUSED`, Steno does not ask for usage."""
     known, model = request.provider.streamed_usage, (request.format.name, request.wire.model)
     if known.own(request.tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:
         return

@@ -5,14 +5,14 @@ messages of one role, does not count as a change.
 
 | refused | new payload | learnt |
 |---|---|---|
-| usage in a stream | the same, without asking for usage | the model is not asked for usage for a day |
+| usage in a stream | the same, without asking for usage | for a day, Steno does not ask this model for usage |
 | signed thinking | the same messages without thinking | this thinking is left out for the rest of the turn |
 | two messages of one role in a row | the same view with alternating roles | the model requires alternating roles |
 | another fault in the order of the messages | the next view (`simpler_decision`) | nothing |
 | the size of prompt and output cap together | a lower output cap | if answered: both must fit the window together |
 | the size | a smaller prompt | the limit in the refusal, confirmed if the smaller prompt is answered |
 | nothing, but the window left no room for an answer | a smaller prompt | the window: prompt plus answer |
-| a changed payload, for another reason (400, 422) | the client's own bytes, if they fit | nothing |
+| a changed payload, for another reason (status 400 or 422) | the client's own bytes, if they fit | nothing |
 
 If there is no other payload, the client gets the refusal. `retries.py` repeats an unchanged payload.
 """
@@ -65,7 +65,7 @@ FIRST_PIECE_SECONDS = 1.0
 """Maximum seconds for which Steno holds back a stream without content, because the stream may be a refusal. For the
 answer to a changed payload, `longest_silence` applies instead."""
 MOST_EMPTY_FRAMES = 10
-"""If more frames than this have no content, `FIRST_PIECE_SECONDS` applies: Steno may not recognise the content."""
+"""After more frames than this without known content, `FIRST_PIECE_SECONDS` applies: they may have unknown content."""
 
 
 async def inspect_answer(exchange: Exchange, attempt: Attempt, answering: UpstreamExchange) -> None:

@@ -49,7 +49,7 @@ from app.proxy.request_log import RequestRecord
 log = structlog.get_logger("steno.bypass")
 
 FRAMES_AT_ONCE = 64
-"""Frames relayed before other tasks get their turn, because one read can bring 30,000 frames."""
+"""Maximum frames relayed before other tasks run. One read can bring 30,000 frames."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -191,7 +191,7 @@ async def relay_raw(answering: UpstreamExchange, client: ClientAnswer, own: Head
 
 
 async def start_stream(exchange: Exchange, answering: UpstreamExchange, own: Headers) -> None:
-    """Send status and headers of a stream. If the stream's first frame has arrived, it goes into the same packet."""
+    """Send status and headers of a stream. If the first frame has arrived, it will be sent in the same packet."""
     if last_end(answering.first_part):
         exchange.client.hold_head()
     await exchange.client.start(answering.status, returned(answering.headers, own, body_changed=True))
@@ -222,7 +222,7 @@ async def relay_stream(
 
 
 async def _relay_frames(exchange: Exchange, chunks: AsyncIterator[bytes], editor: AnswerEditor, frames: bytes) -> bytes:
-    """Relay complete frames. If the stream has ended, return its last frames unsent. The caller sends them."""
+    """Relay complete frames. If the stream has ended, return its last frames for the caller to send, else no bytes."""
     start, edited = 0, 0
     while start < len(frames):
         pieces = []

@@ -50,19 +50,19 @@ MOST_RATIO = 100
 SMALL_BYTES = 8 << 20
 """Bytes of a decoded body up to which any compression ratio is allowed."""
 INLINE_ENCODED = 262_144
-"""Maximum bytes of a body, encoded and decoded, that the event loop decodes: less than a millisecond of work."""
+"""If a body has at most this many encoded bytes, the event loop decodes up to this many bytes: under a millisecond."""
 STEP_BYTES = 4 << 20
 """Bytes decoded in one step. Between the steps, Steno counts the bytes, and other tasks run."""
 INLINE_BODY = 1 << 20
 """Maximum uncached bytes of a body that is parsed in the event loop: four milliseconds of work."""
 INLINE_BYTES = 32_768
-"""Maximum bytes of uncached text for digests or token counts in the event loop: about a millisecond of work."""
+"""Maximum bytes of uncached text that the event loop digests or counts: about a millisecond of work."""
 PATIENCE_SHARE = 0.8
 """Share of the client's timeout that a compaction may use if Steno sends no keep-alives meanwhile."""
 MOST_GUESSED = 100
 """Maximum number of models whose unknown window is logged. Clients could invent any number of model names."""
 BODY_SHARE = 0.8
-"""Share of the provider's largest body above which Steno masks media."""
+"""Steno masks media if a body exceeds this share of the provider's maximum body size."""
 
 
 async def plain_body(
@@ -122,9 +122,9 @@ class Unread(Struct, frozen=True):
 async def read_request(services: Services, caller: Caller, body: bytes, request_id: str) -> ChatRequest | Unread:
     """Read a chat request whose body is decoded. Raises `UnknownUpstream` and `InvalidRequest`.
 
-    Return `Unread` if the client or the provider manages the history. If one of them compacts the history, there are
-    two exceptions. Steno compacts a history above the limit, so that the client can continue. Steno reads a history
-    with signed thinking, because Steno may have to leave out thinking after its own earlier compactions.
+    Return `Unread` if the client or the provider manages the history. If one of them compacts it, two histories are
+    exceptions: a history above the limit, which Steno compacts so that the client can continue, and a history with
+    signed thinking, from which Steno may have to omit thinking because of its own earlier compactions.
     """
     if SUMMARY_CALL in caller.headers:  # Sent by this Steno or by another Steno.
         return Unread(Reason(Code.SUMMARY_CALL), body)

@@ -46,7 +46,7 @@ _NO_FAILURE = (
     because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
-"""Reasons that are no failures: compaction is off, or Steno postponed the compaction."""
+"""Reasons that are no failures: no reason, compaction is off, or Steno postponed the compaction."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
@@ -63,7 +63,7 @@ class RequestRecord(Struct, eq=False):
     """Throttle of log lines about failing providers and refused WebSockets."""
     metrics: Metrics
     verbose: bool = False
-    """True to log unchanged payloads, too, at level debug."""
+    """True if requests with unchanged payloads are logged, at level debug."""
     arrived: float = field(default_factory=monotonic)
     """Time at which the request's head arrived, by the monotonic clock."""
     route: str = "refused"

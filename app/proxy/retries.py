@@ -11,7 +11,7 @@ from msgspec import Struct
 from app.formats.refusals import named_pause
 
 MOST_REPEATS = 2
-"""Maximum number of retries. This number and the pauses below are those of OpenAI's SDKs."""
+"""Maximum number of retries. OpenAI's SDKs have the same maximum, and the same pauses."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 JITTER = 0.25

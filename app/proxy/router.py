@@ -41,7 +41,7 @@ LISTENER = "steno.listener"
 """Key of the request's `Listener` in the ASGI scope. Without `server.admin`, the scope does not have this key."""
 Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
-"""Paths that only the operator's listener serves, if `server.admin` is set."""
+"""If `server.admin` is set, only the operator's listener serves these paths."""
 CALLERS = (b"/context", b"/mcp")
 """Prefixes of Steno's paths that the operator's listener does not serve. It serves no provider paths, either."""
 PROVIDER_PATHS = re.compile(rb"/(?:upload/)?v1(?:alpha|beta\d*)?/|/openai/")
@@ -50,7 +50,7 @@ NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The answer to TRACE or TRACK would show the caller the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FORMS = b"/ui/"
-"""Prefix of the paths that accept HTML forms. These forms contain a secret token, so other pages cannot forge them."""
+"""Prefix of the paths that accept HTML forms. Each form contains a secret token, so other sites cannot forge it."""
 _SLASHES = re.compile(rb"//+")
 _LEADING = re.compile(rb"\A//+")
 _DOUBLED = re.compile(rb"\A(/v1)+(?=/v1/)")
@@ -95,8 +95,8 @@ class Router:
         verbose: bool,
         listener: Listener | None = None,
     ) -> None:
-        """`verbose`: log a line for each chat request. `listener`: the listener that this router serves; None if there
-        is only one listener."""
+        """`verbose`: log chat requests even if unchanged. `listener`: the listener that this router serves; None if
+        there is only one listener."""
         self._own = app
         self._chat = chat
         self._counting = counting

@@ -149,7 +149,7 @@ PRESETS: Mapping[PresetName, Preset] = {
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
-    """Return the preset with this name; None without a name. Raise `InvalidRequest` about `param` for another name."""
+    """Return `name` if it is a preset; None for None. Otherwise raise `InvalidRequest`, which names `param`."""
     if name is None:
         return None
     for known in PRESET_NAMES:

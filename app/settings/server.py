@@ -117,7 +117,7 @@ class LimitSettings(Section):
 
     @property
     def in_flight_bytes(self) -> int:
-        """Maximum bytes of all chat request bodies in progress; above it, requests get 503 with `retry-after`."""
+        """Maximum bytes of all chat request bodies in progress. Above this sum, requests get 503 with `retry-after`."""
         return 4 * self.largest_body
 
     def of_each(self, workers: int) -> Self:

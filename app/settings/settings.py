@@ -204,7 +204,7 @@ _NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
-    """Read the settings from all sources. If one is invalid, raise `ConfigurationError` with key and valid values."""
+    """Read all sources. If a setting is invalid, raise `ConfigurationError` with its key and valid values."""
     _check_names()
     try:
         return Settings(**flags)
@@ -286,7 +286,7 @@ REMOVED: Mapping[str, str] = read_wordings(__package__, "removed.toml")
 
 
 def _keys(given: Any, within: str = "") -> Iterator[str]:
-    """Yield the dotted keys of all sections and settings. In a list, the key of an entry is its number."""
+    """Yield the dotted keys of all sections and settings. In a list, the key of an entry is its index."""
     entries = given.items() if isinstance(given, Mapping) else enumerate(given) if isinstance(given, list) else ()
     for name, value in entries:
         yield f"{within}{name}"

@@ -119,7 +119,6 @@ class UpstreamSettings(Section):
 
     @cached_property
     def speaks(self) -> frozenset[FormatName]:
-        """Formats that the upstream accepts."""
         spoken = SPOKEN_AT.get(self.host, FORMAT_NAMES)
         if self.host == GOOGLE:
             spoken = ("chat_completions",) if self.base_url.endswith("/openai") else ("gemini",)
@@ -127,7 +126,8 @@ class UpstreamSettings(Section):
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Formats whose requests go here if no upstream lists the model; none for an unknown host without `formats`."""
+        """Formats whose requests go here if no upstream lists the model and the default upstream lacks the format. An
+        unknown host without `formats` has none."""
         return self.speaks if self.formats or self.host in (*SPOKEN_AT, GOOGLE) else frozenset()
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ from app.tokens.calibration import Calibration, Line, Sample, observe, prior_for
 
 MOST_CALIBRATIONS = 10_000
 MOST_OF_TENANT = 100
-"""Maximum number of learned windows of one tenant at one upstream, because clients can make up model names."""
+"""Maximum number of learned windows of one tenant at one upstream. Without it, invented models could fill the table."""
 
 
 class CalibrationKey(Struct, frozen=True):

@@ -1,9 +1,9 @@
 """Immutable summary chunks and masks. A request finds them by its chain: the digests of its history's prefixes.
 
 Each range (tenant, series, level, first and last digest) has at most one chunk. A fold is a summary of summaries. When
-a user corrects a summary, one transaction deletes its chunk and every fold over it, and stores a chunk with the user's
-text. The chunks of a series have the same strategy and focus. A mask is a boundary in a history: tool results before
-the boundary are masked if the assistant has used them.
+a user corrects a summary, one transaction deletes the summary's chunk and every fold over this chunk, and stores a new
+chunk with the user's text. The chunks of a series have the same strategy and focus. A mask is a boundary in a history:
+tool results before the boundary are masked if the assistant has used them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def chunks_in(
 async def recent_first_chunks(
     connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
 ) -> list[FirstChunk]:
-    """Return chunks at most `within_seconds` old, from the first message to one whose digest is in `messages`."""
+    """Return chunks of the last `within_seconds` that begin at the first message and end at one of the `messages`."""
     table = summary_chunks.c
     found = sa.select(*(table[name] for name in FirstChunk.__struct_fields__)).where(
         owned(summary_chunks, tenant, series=series, level=0, first_index=0),
@@ -124,8 +124,8 @@ async def commit_chunks(
 async def replace_chunk(
     connection: AsyncConnection, tenant: str, old_id: str, new: SummaryChunk
 ) -> SummaryChunk | None:
-    """Delete a chunk and every fold over it, store `new`, which has the same range, and return it. Return None if the
-    old chunk is not stored any more. Needs a transaction."""
+    """Delete a chunk and every fold over it. Store and return `new`, which has the same range. Return None if the old
+    chunk is not stored any more. Needs a transaction."""
     if not await delete_chunk(connection, tenant, old_id):
         return None
     await _insert(connection, tenant, new)
@@ -201,7 +201,7 @@ def holding(tenant: str, text: str) -> sa.Select[Any]:
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
-    """Set `used_at` of these chunks (tenant and id) to now if it is more than an hour ago. Needs a transaction."""
+    """Set `used_at` to now if it is over an hour old. `used`: tenant and id of each chunk. Needs a transaction."""
     if not used:
         return
     tenant, id_ = summary_chunks.c.tenant, summary_chunks.c.id
@@ -229,7 +229,7 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
 
 
 async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], *, shared: bool = False) -> set[str]:
-    """Lock the stored chunks among `ids` until the transaction ends, and return their ids."""
+    """Lock the chunks with these ids until the transaction ends. Return the ids of the chunks that are stored."""
     # Rows are locked in order of their keys, so two replicas cannot deadlock.
     named = owned(summary_chunks, tenant), is_among(connection, summary_chunks.c.id, ids)
     held = sa.select(summary_chunks.c.id).where(*named).order_by(summary_chunks.c.id).with_for_update(read=shared)

@@ -43,7 +43,7 @@ from app.store.tables import (
 MOST_HEADS = 256
 """Maximum number of heads of one conversation in the write-behind queue. The oldest heads are dropped."""
 MOST_TENANTS = 500
-"""Maximum number of tenants listed, most recent first."""
+"""Maximum number of tenants in a list of the most recently active tenants."""
 
 AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
@@ -80,7 +80,7 @@ class ConversationSeen(ConversationState, frozen=True, kw_only=True):
     tenant: str
     conversation_id: str
     heads: tuple[tuple[bytes, int], ...]
-    """Positions by which Steno recognises later requests: digest, and number of turns that begin before it."""
+    """Positions by which Steno recognises later requests: digest, and number of turns begun before the position."""
 
     def with_later(self, later: ConversationSeen) -> ConversationSeen:
         """Merge this state with a later state. Keep the newest `MOST_HEADS` heads, the newest last; a digest may occur
@@ -151,7 +151,7 @@ class Pin(Struct, frozen=True):
 async def find_heads(
     connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
 ) -> list[Head]:
-    """Return the heads with these digests, from the database and from `unwritten` (queued heads)."""
+    """Return the heads with these digests, from the database and from the queued heads `unwritten`."""
     of_tenant, of_id = conversations.c.tenant == heads.c.tenant, conversations.c.id == heads.c.conversation_id
     columns = heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns
     rows = await connection.execute(
@@ -217,7 +217,7 @@ def _upsert_conversations(connection: AsyncConnection) -> Insert:
 
 def _upsert_heads(connection: AsyncConnection) -> Insert:
     """Upsert heads. If two conversations share a history, the head belongs to the conversation that was created later,
-    in whatever order Steno writes them."""
+    even if Steno writes the other conversation last."""
     statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(
@@ -306,7 +306,7 @@ async def has_other_tenants(connection: AsyncConnection, tenant: str) -> bool:
 
 
 async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
-    """Return tenants with conversations, at most `MOST_TENANTS`, the most recent first."""
+    """Return the tenants that have conversations, the most recently active first, at most `MOST_TENANTS`."""
     table, latest = conversations.c, sa.func.max(conversations.c.updated_at).label("latest")
     tenants = sa.select(table.tenant, sa.func.count().label("number"), latest).group_by(table.tenant)
     rows = await connection.execute(tenants.order_by(latest.desc(), table.tenant).limit(MOST_TENANTS))
@@ -323,7 +323,7 @@ async def bind_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, digests: Mapping[int, bytes]
 ) -> list[Pin]:
     """Bind the unbound pins at these positions to these digests, and return all pins of the conversation. If two
-    branches bind a pin at once, the first branch gets it. Needs a transaction."""
+    branches bind a pin at once, the first branch gets the pin. Needs a transaction."""
     own = owned(pins, tenant, conversation_id=conversation_id, digest=None)
     # Rows are locked in order of their keys, so two replicas cannot deadlock.
     bound = [{"at": position, "digest": digests[position]} for position in sorted(digests)]

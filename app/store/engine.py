@@ -54,7 +54,7 @@ QUEUE_SECONDS = 2.0
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
-"""Number of equal parts of a call's timeout. A part spent waiting for writers of this process does not count."""
+"""Number of equal parts of a call's timeout. Parts in which the call waits for this process's writers do not count."""
 CACHE_KIB = 512
 """Page cache of each connection to SQLite, in KiB."""
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
@@ -157,7 +157,7 @@ def is_away(error: BaseException, *, at_start: bool = False) -> bool:
 
 
 def _is_configuration(error: BaseException) -> bool:
-    """Whether asyncpg could not read the URL."""
+    """Whether the error says that asyncpg could not read the URL."""
     return isinstance(_cause(error), asyncpg.exceptions.ClientConfigurationError)
 
 
@@ -205,14 +205,14 @@ class Address(Struct, frozen=True):
     kind: str
     """`postgresql`, `file` (SQLite) or `memory` (SQLite)."""
     dsn: str
-    """URL for asyncpg, in libpq's syntax with sslmode and sockets. Empty for SQLite.
+    """URL for asyncpg, in libpq's syntax: the option is `sslmode`, not `ssl`. Empty for SQLite.
 
     Several hosts are given as `?host=a,b`. asyncpg tries the next host if a host refuses the connection, but not if a
     host does not answer, because one timeout covers all hosts.
     """
     path: Path | None
     place: str
-    """The URL without its password, or the absolute path of the file."""
+    """The URL without password and options, the absolute path of the SQLite file, or `memory`."""
     prepares: bool = True
     """Whether asyncpg may name prepared statements. `?prepared_statement_cache_size=0` forbids it, for PgBouncer."""
 

@@ -1,7 +1,7 @@
 """Histories: the messages of each conversation's latest request, as the client sent them, in one compressed row.
 
 A request resends its whole history, so only the latest history is stored: a request of another branch replaces the
-earlier branch. A history is written after the answer, at most every five seconds for each conversation. The
+earlier branch's history. A history is written after the answer, at most every five seconds for each conversation. The
 conversation's row holds the digest of its latest request, and a replica writes only the history with this digest. So an
 older history never replaces a newer one.
 """

@@ -1,8 +1,8 @@
 """Leases: only the holder of the lease of a range may make the range's chunk. `compaction.lease` explains why.
 
-1. Only the database's clock decides whether a lease is live: all replicas share it.
+1. Only the database's clock decides whether a lease is live: all replicas share this clock.
 2. If a holder dies, its lease expires. The next holder takes over the row and raises the row's epoch.
-3. A commit locks the row, and stores nothing if the row has another epoch than the committer's lease (the fence).
+3. The fence: a commit locks the row, and stores nothing if the row has another epoch than the committer's lease.
 4. A released lease is deleted. The next lease of the range takes its first epoch from the clock, so that no two leases
    of a range have the same epoch. The row of a revoked or expired lease stays for ten minutes, so that its holder and
    waiting requests see the outcome. The row of a revoked lease does not name its conversation.
@@ -24,7 +24,7 @@ from app.compaction.chunks import ChunkRange
 from app.store.tables import insert_into, leases, now_ms, owned, read_once
 
 LEASE_SECONDS = 15.0
-"""Life of a lease without a heartbeat, see `compaction.lease.HEARTBEAT_SECONDS`."""
+"""Seconds until a lease expires if its holder does not renew it, see `compaction.lease.HEARTBEAT_SECONDS`."""
 POLL_SECONDS = 0.25
 """Time between two checks by a request that waits for another request's compaction."""
 _REVOKED = ""

@@ -74,7 +74,7 @@ async def remove_old_leases(store: Store) -> None:
 
 
 async def remove_unused(store: Store) -> None:
-    """Delete rows that no request has used for the store's `retention_days`."""
+    """Delete conversations whose latest request, and rows whose time in `_TIMES`, is older than `retention_days`."""
     if store.retention_days is None:
         return
     kept_ms = store.retention_days * DAY_MS + USED_EVERY_MS  # An hour more, because `used_at` is updated hourly.

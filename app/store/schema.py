@@ -166,7 +166,7 @@ async def alone(database: Database) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def _only_process(database: Path | None) -> AsyncIterator[None]:
-    """Hold a file lock, because SQLite's own lock does not cover the switch to WAL. None: PostgreSQL needs no lock."""
+    """Hold a file lock, because SQLite's own lock does not cover the switch to WAL. `database`: None for PostgreSQL."""
     if database is None:
         yield
         return
@@ -195,7 +195,7 @@ def digest_of(secret: bytes) -> bytes:
 
 
 async def belongs_to(connection: AsyncConnection, secret_digest: bytes | None) -> bool | None:
-    """Whether the stored digest equals `secret_digest`; None if no digest is stored or given."""
+    """Whether the stored digest equals `secret_digest`; None if one of the two digests is missing."""
     if secret_digest is None or not await _has_table(connection, settings_check.name):
         return None
     found = await connection.scalar(sa.select(settings_check.c.digest).where(settings_check.c.name == _SECRET))
@@ -214,7 +214,7 @@ def make_folder(folder: Path) -> None:
 
 
 def obstacle(database: Path) -> str | None:
-    """Return the reason why the file cannot be opened for writing or created; None if there is none."""
+    """Return the reason why SQLite can neither write nor create the database file; None if it can do so."""
     if database.is_dir():
         return "it is a folder"
     if database.exists() and not os.access(database, os.R_OK | os.W_OK):
@@ -226,7 +226,7 @@ def obstacle(database: Path) -> str | None:
 
 
 def close_to_others(database: Database) -> None:
-    """Make SQLite's files private: earlier releases let other users read them. Log a warning for each such file."""
+    """Make SQLite's files private. Log a warning for each file that an earlier release left open to other users."""
     if (file := database.address.path) is None:
         return
     for path in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm"))):

@@ -292,8 +292,8 @@ class Store:
         bind: bool = True,
     ) -> StoredPrefix:
         """Return the pins in `chain`, the chunks of `series`, and the boundaries set with the mask settings `masks`.
-        The digests of chunks and boundaries must be in `cuts`. If `series` is None, return no chunks; if `masks` is
-        None, return no boundaries. Bind unbound pins to the chain, unless `bind` is False (a dry run).
+        Omit chunks and boundaries whose digests are not in `cuts`. If `series` is None, return no chunks; if `masks`
+        is None, return no boundaries. Bind unbound pins to the chain, unless `bind` is False (a dry run).
         """
 
         async def read() -> tuple[Sequence[conversations.Pin], StoredPrefix]:
@@ -358,8 +358,8 @@ class Store:
         return await self.request(leases.is_busy, claim, self.lease_ttl_ms)
 
     async def await_lease(self, claim: Claim, seconds: float) -> Literal["ended", "revoked"] | None:
-        """Wait until no live lease conflicts with the claim; return None after `seconds`. Return `revoked` if a lease
-        of a range with the same start was revoked meanwhile, perhaps the lease of another conversation."""
+        """Wait until no live lease conflicts with the claim. Return None if one still does after `seconds`. Return
+        `revoked` if a lease with the same start was revoked meanwhile, perhaps another conversation's; else `ended`."""
         began = monotonic()
         while await self.is_busy(claim):
             if (left := began + seconds - monotonic()) <= 0:

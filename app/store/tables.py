@@ -52,7 +52,7 @@ def _on_sqlite(element: now_ms, compiler: SQLCompiler, **_: Any) -> str:  # noqa
 
 
 def read_once(time: sa.ColumnElement[int]) -> sa.ScalarSelect[int]:
-    """Put an expression with `now_ms` into a subquery: SQL evaluates it once, and comparisons can use an index."""
+    """Put an expression with `now_ms` into a subquery: SQL computes the time once, and comparisons can use an index."""
     return sa.select(time).scalar_subquery()
 
 

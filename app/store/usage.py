@@ -94,21 +94,21 @@ class UsageSum(Struct, frozen=True):
 
     calls: int = 0
     failed: int = 0
-    """Calls with a status other than 200."""
+    """Number of calls with a status other than 200."""
     summarized: int = 0
-    """Calls with status 200 and the context status `summarized`. `trimmed` and `bypassed` count likewise."""
+    """Number of calls with status 200 and the context status `summarized`. `trimmed` and `bypassed` count likewise."""
     trimmed: int = 0
     bypassed: int = 0
     unreported: int = 0
-    """Calls with status 200 and an unknown number of prompt tokens."""
+    """Number of calls with status 200 and an unknown number of prompt tokens."""
     unpriced: int = 0
-    """Calls with status 200 and unknown cost."""
+    """Number of calls with status 200 and unknown cost."""
     priced: int = 0
-    """Calls with known cost."""
+    """Number of calls with known cost."""
     list_priced: int = 0
-    """Calls with a cost from the public list prices, in US dollars."""
+    """Number of calls priced by the public list prices (in US dollars)."""
     billed: int = 0
-    """Calls whose cost the provider reported, in US dollars."""
+    """Number of calls whose provider reported the cost (in US dollars)."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
@@ -116,7 +116,7 @@ class UsageSum(Struct, frozen=True):
     reasoning: int = 0
     saved: int = 0
     too_large: int = 0
-    """Calls whose request exceeded the window's limit before Steno shortened it."""
+    """Number of calls whose request exceeded the limit until Steno shortened the request."""
     too_large_tokens: int = 0
     """Estimated tokens of the `too_large` requests, as the client sent them."""
     cost: float = 0.0
@@ -124,7 +124,7 @@ class UsageSum(Struct, frozen=True):
     """Sum of `UsageRecord.saved_cost`; negative if the clients' unchanged requests would have cost less."""
     too_large_saved_cost: float = 0.0
     compared: int = 0
-    """Calls whose `saved_cost` is known."""
+    """Number of calls whose `saved_cost` is known."""
     too_large_compared: int = 0
     requests: int = 0
     """Number of client requests that caused the calls; 0 if not counted."""

@@ -113,7 +113,7 @@ class WriteBehind:
         """Why the last flush failed; None if it succeeded. A flush that did not get a lock in time does not count."""
 
     def soon(self, work: Callable[[], None]) -> None:
-        """After `SOON_SECONDS`, call `work`, which records a request. Methods that read the queues call it earlier."""
+        """Call `work`, which records a request, after `SOON_SECONDS`, or earlier when a method reads the queues."""
         self._soon.append(work)
         if len(self._soon) == 1:
             asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
@@ -254,7 +254,7 @@ class WriteBehind:
         return batch
 
     async def _store(self, batch: Sequence[tuple[Queue[Any], Key, Any]]) -> None:
-        """Store these rows in one transaction. If it is refused, store each row in a transaction of its own,
+        """Store these rows in one transaction. If the database refuses it, store each row in a transaction of its own,
         and drop refused rows. If the database is unreachable, raise and keep the rows."""
         if not batch:
             return
