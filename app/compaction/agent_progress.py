@@ -25,13 +25,13 @@ OPENING = (
     " instructions.]"
 )
 LONGEST_COMMAND, LONGEST_MEMBERS, LONGEST_PATH = 16_384, 4_096, 300
-"""Maximum characters that Steno parses of a command or patch, of the arguments of a call in tags, and of a path."""
+"""Maximum characters that Steno parses: of a command or patch; of arguments that are written as tags; of a path."""
 LONGEST_CALL, LONGEST_RESULT = 160, 300
 """Maximum characters of a quoted call, and of a quoted result."""
 MOST_READ = 20
 """Maximum number of files that Steno lists as read but not changed."""
 LEAST_ITEMS = 2
-"""Minimum number of checkbox items in a plan."""
+"""A text counts as a plan if it has at least this many checkbox items."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200
 """`_BEGINNING`: characters at the start of a result in which Steno looks for a rejection of the call.
 `_STATUS_CHARACTERS`: characters at each end of a result in which Steno looks for an exit status."""
@@ -61,7 +61,7 @@ class ToolEffect(Struct, frozen=True):
     call: str
     """Tool and arguments, or the command, as text. Equal calls have equal texts."""
     reads: str = ""
-    """Path of the file that the call shows; empty if it shows no file."""
+    """Path of the file that the call reads; empty if the call reads no file."""
     writes: tuple[str, ...] = ()
     """Paths of the files that the call changes."""
     runs: bool = False
@@ -90,7 +90,7 @@ def agent_progress(messages: Sequence[Message], covered: int, longest_plan: int)
 
 
 def _latest_plan(messages: Sequence[Message]) -> tuple[int, str] | None:
-    """Return the position and the text of the latest plan; None if there is no plan, or the latest one is empty."""
+    """Return the position and the text of the latest plan; None if there is no plan, or the latest is empty."""
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.kind is not Kind.ASSISTANT or message.sealed:

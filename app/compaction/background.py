@@ -34,15 +34,15 @@ GROWTH_MARGIN = 1.25
 FIRST_SUMMARY_SECONDS = 20.0
 """Assumed duration of a model's first summary call."""
 LEAST_SECONDS = 0.001
-"""Minimum seconds in the denominator of a rate."""
+"""Minimum seconds by which Steno divides the growth of a history, so that it never divides by zero."""
 HOUR = 3_600.0
 LIKELY_REQUESTS = 3
 LIKELY_TOKENS_PER_HOUR = 10_000
 """A conversation is likely to continue if it has at least `LIKELY_REQUESTS` requests, and recently had on average at
 least `LIKELY_TOKENS_PER_HOUR` prompt tokens per hour."""
 PLANNED_GROWTH = 0.05
-"""Minimum change of a history between two background compactions, as a share of `Budget.room`. The minimum saves reads
-of the store. It does not apply above `latest_start`, or after a request that lacked its due summary."""
+"""Minimum change of a history between two background compactions, as a share of `Budget.room`, to save reads of the
+store. There is no minimum if the view exceeds `latest_start`, or if the request lacked its due summary."""
 LONGEST_SECONDS = 3_600.0
 """Time limit of a background compaction."""
 

@@ -15,13 +15,13 @@ from app.runtime.caches import MOST_REMEMBERED, BoundedMap, HistoryKey, HistoryM
 LEAST_GAIN = 0.10
 """A compaction is useless if it frees less than this share of the view."""
 VAIN_PASSES = 2
-"""Number of consecutive useless compactions after which further compactions of the history are blocked."""
+"""After this many consecutive useless compactions of a history, Steno blocks further compactions of this history."""
 LEAST_GROWTH = 0.10
 """A compaction is too close to the previous one if the history has changed by less than this share of `Budget.room`."""
 CLOSE_PASSES = 3
-"""Number of consecutive compactions, each too close to the previous one, after which further ones are blocked."""
+"""Steno blocks further compactions after this many consecutive compactions, each too close to the previous one."""
 RESTING_GROWTH = 0.20
-"""Compactions of a history are no longer blocked once the history has changed by this share of `Budget.room`."""
+"""Steno unblocks the compactions of a history once the history has changed by this share of `Budget.room`."""
 
 
 class _Passes(Struct, frozen=True):
@@ -51,8 +51,8 @@ class HistoryBreaker:
         return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES else None
 
     def finished(self, history: HistoryKey, tokens: int, before: int, after: int, room: int) -> None:
-        """Record a complete compaction, which changed a request's view from `before` to `after` tokens. `tokens`: size
-        of the client's own history."""
+        """Record that a compaction has changed a request's view from `before` to `after` tokens. `tokens`: size of the
+        client's own history."""
         last = self._passes.find(history)
         vain = before - after < LEAST_GAIN * before
         close = last is not None and abs(tokens - last.at) < LEAST_GROWTH * room

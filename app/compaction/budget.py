@@ -37,7 +37,7 @@ PROMPT_ERROR = 0.02
 SOFT_SHARE = 0.55
 """Steno starts no background compaction for a view below this share of `Budget.room`."""
 LEAST_OVER_TARGET = 1.10
-"""Steno starts no background compaction for a view below this multiple of the target: it would free too little."""
+"""Steno starts no background compaction for a view below this multiple of the target: that would free too little."""
 WAIT_SHARE = 0.97
 """Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
@@ -48,7 +48,8 @@ LEAST_KEPT = 0.5
 """A background compaction lowers target and tail by the expected growth, but not below this share of each."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
-"""Minimum tokens of a prompt besides the instructions: `LEAST_ROOM`, or `LEAST_SHARE` of the limit if that is less."""
+"""Minimum room, in tokens, that a prompt must leave for everything but its instructions: `LEAST_ROOM`, or the share
+`LEAST_SHARE` of the limit if that is less."""
 
 
 class Window(Struct, frozen=True):
@@ -74,7 +75,7 @@ class Trigger(Struct, frozen=True):
 
     @property
     def quiet_tokens(self) -> int:
-        """Maximum tokens of a view for which the trigger cannot fire."""
+        """Number of tokens up to which no view fires the trigger."""
         return self.tokens if self.since is None else min(self.tokens, self.since)
 
 
@@ -89,7 +90,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     cap: int | None = CAP
     """Tokens above which a compaction is due in any case; None for no cap."""
     since_checkpoint: float | None = None
-    """Share of the window. If the messages after the last summary exceed this share, a compaction is due, too."""
+    """If the messages after the last summary exceed this share of the window, a compaction is due."""
     floor_tokens: int = 4_096
     """Tokens below which no compaction is due."""
     floor: float = 0.85
@@ -167,8 +168,7 @@ class Budget(Struct, frozen=True):
         return self.steady_estimate(min(factor * self.recall * self.reported_limit, self.max_recall_tokens))
 
     def steady_estimate(self, tokens: float) -> int:
-        """Convert the provider's tokens to an estimate. Round the calibration's ratio, so that small changes of the
-        ratio have no effect."""
+        """Convert the provider's tokens to an estimate by a rounded ratio, so that small changes have no effect."""
         return int(tokens / (max(1, round(self.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
 
@@ -309,5 +309,5 @@ def background_budget(budget: Budget, growth: int) -> Budget:
 
 
 def least_room(budget: Budget) -> int:
-    """Return the minimum tokens of a prompt besides the instructions."""
+    """Return the minimum room, in tokens, that a prompt must leave for everything but its instructions."""
     return max(1, min(LEAST_ROOM, int(LEAST_SHARE * budget.limit)))

@@ -68,8 +68,8 @@ class ChunkMemory:
         self._chunks.drop(is_gone)
 
     def forget_chunks(self, tenant: str, ids: Collection[str]) -> None:
-        """Forget all conversations of the tenant that use one of these edited or deleted chunks. Other processes learn
-        of the change when they next read the conversation."""
+        """Forget all conversations of the tenant that use one of these edited or deleted chunks. Other processes
+        learn of the change when they next read such a conversation from the store."""
         gone = set(ids)
         self._chunks.drop(lambda key, held: key[0][0] == tenant and not gone.isdisjoint(c.id for c in held.chunks))
 

@@ -58,7 +58,7 @@ MISCOUNT = 1.25
 LONGEST_REFUSAL = 100
 """Maximum tokens of a refusal. A longer text that begins like a refusal probably quotes the conversation."""
 ECHOED = 80
-"""An answer that begins with this many characters of its instructions repeats the instructions."""
+"""Steno rejects an answer that begins by repeating the first `ECHOED` characters of the call's instructions."""
 _THOUGHT = "think|thinking|reasoning"
 REASONING = re.compile(
     rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
@@ -88,8 +88,8 @@ def objection(
 ) -> Reason | None:
     """Return the reason why an answer must not become a chunk, or None. `asked`: instructions of the call.
 
-    In tokens of the estimate: `tokens`: size of the visible text; `at_most`: output cap of the call; `replaces`: size
-    of the replaced text; `at_least`: minimum of `tokens`."""
+    The other numbers are in tokens of the estimate. `tokens`: size of the visible text. `at_most`: output cap of the
+    call. `replaces`: size of the replaced text. `at_least`: minimum of `tokens`."""
     text = visible_text(answer.text)
     refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
     # Short instructions may also occur in a good summary.
@@ -248,7 +248,7 @@ class ChunkBuilder(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def of_fold(self, chunks: Sequence[SummaryChunk], *, continued: bool) -> Draft:
-        """Draft a fold of chunks. The fold also replaces messages that these chunks left verbatim (`released_by`)."""
+        """Draft a fold of chunks. It also replaces messages that these chunks left verbatim: see `released_by`."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
@@ -369,8 +369,8 @@ class ChunkBuilder(Struct, frozen=True):
         return Draft(chunk, quoted, stands_for, prompt, notes, shown, beside, aim, replaces - held, least)
 
     def call(self, draft: Draft, refused: Reasons) -> SummaryRequest:
-        """Return the call for a draft. `refused`: reasons why Steno rejected the first answer. The retry has a stricter
-        prompt and twice the output cap. It shows no view: the summariser may have continued the view's conversation."""
+        """Return the call for a draft. `refused`: reasons why Steno rejected the first answer. A retry has a stricter
+        prompt, twice the output cap, and no view: the summariser may have continued the view's conversation."""
         room, shown = (2 * draft.aim, None) if refused else (draft.aim, draft.shown)
         stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
         focus = (prompts.FOCUS_NOTE + one_line(self.options.focus),) if self.options.focus else ()
@@ -405,7 +405,7 @@ class ChunkBuilder(Struct, frozen=True):
         )
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
-        """Return the chunk as the summariser reads it: without its list of failed results, which would be copied."""
+        """Return the chunk without its list of failed results, because the summariser would copy the list."""
         if not self._failed_results(chunk):
             return chunk
         # Search for the heading, because lists of earlier releases have other line breaks.

@@ -37,7 +37,7 @@ class SummaryChunk(Struct, frozen=True):
     conversation_id: str
     """Conversation for which the chunk was made; any conversation of the tenant may use it."""
     series: str
-    """Key of strategy and focus. A request reads only chunks of its own series."""
+    """Strategy, and a digest of the focus if there is one. A request reads only chunks of its own series."""
     level: int
     """0 for a summary of messages, even if it also replaces older chunks; n + 1 for a fold of chunks up to level n."""
     from_digest: bytes
@@ -53,14 +53,14 @@ class SummaryChunk(Struct, frozen=True):
     model: str
     prompt_version: str
     continued: bool = False
-    """True if the same compaction also made the next chunk. If a chunk of the same kind (fold or no fold) begins
-    where this chunk ends, a view uses this chunk only together with such a chunk."""
+    """True if the same compaction also made the next chunk. If the history has a next chunk of the same kind (fold or
+    no fold), a view uses this chunk only together with such a next chunk."""
     children: tuple[str, ...] = ()
     """Ids of the chunks that this chunk replaces, in order."""
     values: tuple[str, ...] = ()
     """Lines with exact values from the range, extracted by code, the most useful first."""
     user_words: tuple[UserWords, ...] = ()
-    """The user's words in the range, in order: see `user_words`."""
+    """The user's words in the range, in order: see the module `user_words`."""
     user_words_tokens: int = 0
     """Estimated tokens of `user_words` in a payload."""
     values_kept: float | None = None

@@ -411,7 +411,7 @@ class Compactor(LeasedCompaction):
     def for_request(
         self, request: ChatRequest, announce: Announce | None = None, *, may_postpone: bool = False
     ) -> RequestCompactor:
-        """`may_postpone`: whether a background compaction may make a due summary if the request fits without it."""
+        """`may_postpone`: whether a request that fits may leave its due summary to a background compaction."""
         return RequestCompactor(request, self, announce, monotonic() + request.wait_seconds, may_postpone)
 
     def dry_run(self, request: ChatRequest) -> RequestCompactor:
@@ -446,12 +446,12 @@ class Compactor(LeasedCompaction):
             await self.store.keep_mask(request.tenant, mask.key, *digests, request.conversation_id)
 
     async def read_first_chunks(self, request: ChatRequest) -> Sequence[FirstChunk]:
-        """Return recent chunks that begin with any history's first message and end with a message of this request."""
+        """Return recent chunks that begin at a history's first message, if this request has their last message."""
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self.store.read_first_chunks(request.tenant, request.series, digests, REWRITTEN_WITHIN_SECONDS)
 
     async def read_heads(self, request: ChatRequest, digests: Sequence[bytes]) -> Collection[bytes]:
-        """Return the digests that are heads of a conversation."""
+        """Return those of the digests that the store has as heads of a conversation."""
         return [head.digest for head in await self.store.heads(request.tenant, tuple(digests))]
 
     def remembered(self, request: ChatRequest) -> Sequence[SummaryChunk]:

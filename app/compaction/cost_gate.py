@@ -53,8 +53,8 @@ def change_of_plan(state: PlanningState, plan: Plan, options: SummaryOptions) ->
 
 
 def change_of_mask(state: PlanningState, masking: Masking, boundary: MaskBoundary) -> Change:
-    """Return the effect of a mask on the prompt, in the provider's tokens. The provider's cache ends before the
-    first newly masked result."""
+    """Return the effect of a mask on the prompt, in the provider's tokens. The provider's cache applies
+    only to the prompt before the first newly masked result."""
     transcript = state.conversation.transcript
     covered = state.widest_path.covered
     held = max(masking.usable(covered), default=covered)

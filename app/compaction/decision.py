@@ -63,7 +63,7 @@ class Decision(Struct, frozen=True, dict=True):
     failed: bool = False
     """True if a compaction that was announced to the client made no summary."""
     steps: tuple[Step, ...] = ()
-    """Tried steps in order; empty if no view was considered. If the sent view fits, the last step tried it."""
+    """Tried steps in order; empty if Steno tried no view. If the sent view fits, the last step tried this view."""
     budget: Budget | None = None
     """Limits of the decision; None for the request's own budget."""
     output_cap: int | None = None
@@ -99,7 +99,7 @@ UNTOUCHED = Decision(None)
 
 
 def floor_exceeded(conversation: Conversation, budget: Budget, model: str) -> Reasons:
-    """Return the reason why a prompt cannot fit: the sizes of the parts that no compaction can shrink."""
+    """Return the reason why a prompt cannot fit, with the sizes of the parts that no compaction can shrink."""
     reported, tools = budget.line.to_provider_tokens, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
     places = conversation.transcript.messages.instruction_places
@@ -199,8 +199,8 @@ def simpler_decision(state: PlanningState, refused: Status, why: Reasons) -> Dec
 
 
 def _left_out(state: PlanningState, view: View) -> Reasons:
-    """Return a reason for client context that is too long to be repeated, and a reason for omitted instructions, which
-    newer instructions supersede."""
+    """Return up to two reasons: client context is too long to be repeated; the view omits instructions that newer
+    instructions supersede."""
     conversation, reported = state.conversation, state.budget.line.to_provider_tokens
     parts = (
         f"{' '.join(block.kind.begins.split())} ({reported(state.cost(own_message(block.text)))} tokens)"

@@ -20,8 +20,8 @@ from app.conversation.messages import History, Kind, tool_name
 from app.conversation.quoting import as_block
 
 ROOM = 60_000
-"""Maximum characters of the latest messages, counted from the newest back. Two messages are added even above it:
-the first message of the last turn, and the first message of the first turn after the summaries."""
+"""Maximum characters of the latest messages, counted from the newest back. Two messages are added even above this
+maximum: the first message of the last turn, and the first message of the first turn after the summaries."""
 _USERS = frozenset({Kind.USER, Kind.CLIENT})
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000

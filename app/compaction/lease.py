@@ -220,7 +220,7 @@ class _LeasedCalls:
     request: ChatRequest
     lease: Lease
     unrecorded: dict[int, tuple[SummaryAnswer, SummaryRequest, float]] = field(default_factory=dict)
-    """Answers that are neither stored nor rejected yet, by `id()`, each with its call and duration in seconds."""
+    """Answers that are neither stored nor rejected yet, by `id(answer)`, each with call and duration in seconds."""
 
     async def ask(self, call: SummaryRequest) -> SummaryAnswer | Failure:
         leased, request, prefix = self.leased, self.request, None
@@ -342,7 +342,7 @@ class ChunkMaker(Struct, frozen=True):
         """Make one cumulative chunk for each span. The summariser extends the previous chunk by the span, so each chunk
         covers the whole history up to the span's end.
 
-        Store only the last chunk. Views prefer chunks of fewer messages, so they would use an earlier chunk.
+        Store only the last chunk. A view prefers chunks of fewer messages, so it would use an earlier chunk if stored.
         """
         plan, halvings = self.builder.plan, 0
         prior, spans = plan.base.chunks[-1:], deque(plan.spans)

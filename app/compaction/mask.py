@@ -36,7 +36,7 @@ MEDIA_TARGET_SHARE = 0.6
 """Share of the byte limit to which Steno shrinks the messages if it must mask media. The share is low, so that masks
 change rarely: each change breaks the provider's prompt cache."""
 LONGEST_ADDRESS = 1_000
-"""A media part with more characters contains the data. A shorter part may be only a URL."""
+"""A media part with more characters than this contains the media itself. A shorter part may be only a URL."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
 _SENT = frozenset({Kind.USER, Kind.RESULT})
 
@@ -90,7 +90,7 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-        """Key: `start`. Value: tokens that the masks from `start` up to a boundary save, by boundary."""
+        """`_saved[start][boundary]`: tokens that the masks from `start` up to `boundary` save."""
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Altered]]:
         for index in range(start, boundary):
@@ -98,8 +98,8 @@ class Masks:
                 yield index, self._masks[index]
 
     def in_words(self, index: int) -> tuple[int, Altered] | None:
-        """Return a number and the mask of the message's media; None if the message has no maskable media. `drop_media`
-        may use the mask once the history has this number of messages."""
+        """Return a pair: the length that the history must reach before `drop_media` may use the mask, and the mask of
+        the message's media. Return None if the message has no maskable media."""
         mask = self._masks.get(index)
         if mask is None or not mask.media:
             return None

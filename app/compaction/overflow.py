@@ -17,7 +17,7 @@ from app.compaction.budget import CEILING_SHARE, LEAST_SHARE, PROMPT_ERROR, Budg
 MIN_LIMIT = 1_000
 """Minimum tokens of a window. A smaller number in an error is a quota, or not a number of tokens."""
 FEW = 16
-"""Maximum tokens that a provider reports for an empty answer: it may count end tokens. More may be hidden thinking."""
+"""Maximum reported tokens of an empty answer: the provider may count end tokens. More may be hidden thinking."""
 FULL_SHARE = 0.95
 """Steno assumes that the window ended an empty answer if prompt and answer fill at least this share of the window."""
 PRESSURE = 0.80
@@ -30,7 +30,7 @@ SENT_MEDIA_SHARE = 0.50
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 PAYLOAD_SHARE = 0.9
-"""Share of a byte limit that the smaller prompt may use: its bytes may shrink less than its tokens."""
+"""Share of the provider's byte limit for the retry. Steno shortens the prompt by tokens; its bytes may shrink less."""
 
 
 class Overflow(Struct, frozen=True):
@@ -198,7 +198,7 @@ def _fewer_tokens(
 
 
 def _fewer_bytes(overflow: Overflow, budget: Budget, sent: Payload) -> Budget | None:
-    """Return limits for a smaller body, with fewer tokens if media masks are not enough; None if too little is left."""
+    """Return limits for a smaller body: fewer tokens if media masks are not enough. None if no such limits help."""
     share = SENT_SHARE
     if overflow.limit_bytes is not None and sent.size:
         share = min(share, PAYLOAD_SHARE * overflow.limit_bytes / sent.size)

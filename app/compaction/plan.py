@@ -22,7 +22,7 @@ QUOTE_TOKENS = 6
 """Tokens of the heading above a quoted message in a summary call."""
 
 SMALLEST_PART = 100
-"""Minimum tokens of a part: the summary of a smaller part would not be clearly shorter."""
+"""Minimum tokens of a part. The summary of a smaller part would be hardly shorter than the part itself."""
 
 FOLD_MINIMUM = 2
 """Minimum number of chunks to fold."""
@@ -32,7 +32,7 @@ Steno rejects a summary."""
 MOST_PARTS = 64
 """Maximum number of summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""Minimum share of the view that a compaction frees. If it freed less, the next might be due one turn later."""
+"""Minimum share of the view that a compaction frees. Otherwise the next one might be due a turn later."""
 CHARACTERS_A_TOKEN = 4
 """Assumed characters per token of a summary prompt."""
 
@@ -65,7 +65,7 @@ class SummaryOptions(Struct, frozen=True):
     alternates: bool = False
     """Whether the summariser refuses two consecutive messages of one role."""
     values_share: float = 0.0
-    """Maximum share of a chunk for exact values."""
+    """Maximum share of a chunk's tokens that exact values take."""
     user_words: bool = False
     """Whether Steno quotes the user's words after a summary."""
     failed_results: int = 0
@@ -192,7 +192,7 @@ def fold_weight(chunks: Iterable[SummaryChunk]) -> int:
 
 def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
     """Return the positions of user messages that these chunks carry, but that a fold would summarise. A chunk carries
-    a user message if the chunk's end splits its turn. Without folds, carried messages would fill the payload."""
+    a user message if the chunk ends inside the message's turn. Without folds, such messages would fill the payload."""
     if not chunks:
         return []
     held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
@@ -234,7 +234,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
     """Return possible starts of the tail, ascending. `always`: start of the turn `tail_turns` before the current turn.
 
     1. Starts of turns from `always` on. Earlier starts of turns, if the tail then has at most `fill` tokens.
-    2. Starts of units in the turn before these, if the tail would otherwise use less than half of `fill`.
+    2. Starts of units in the turn before the earliest of (1), if the tail would otherwise use less than half of `fill`.
     3. Starts of units inside the last turn, if `fill` is 0, or if the tail then has at most `fill` tokens or is the
        last unit. With a longer tail, the provider would read more tokens uncached.
     """
@@ -367,7 +367,7 @@ def plan_compaction(
 
 
 def _plan_fold(conversation: Conversation, base: Path, budget: Budget, series: str) -> Plan | None:
-    """Plan the fold of all chunks but the last; None if it is not due."""
+    """Plan the fold of all chunks but the last; None if no fold is due."""
     foldable = base.chunks[:-1]
     held = max(fold_weight(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
     if len(foldable) < FOLD_MINIMUM or held <= budget.fold:
@@ -388,7 +388,7 @@ def _frees_enough(
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, options: SummaryOptions) -> bool:
-    """Return whether one call summarises the plan's messages with all older chunks, so that no fold is needed."""
+    """Return whether one call summarises the new messages and all older chunks, so that no fold is needed."""
     if not options.folds_in or len(plan.spans) != 1:
         return False
     (span,), chunks = plan.spans, plan.base.chunks
@@ -412,7 +412,7 @@ def _spans(
 
 def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
     """Return the chunks of level 0 inside the span, by range. If chunks overlap, take the earliest, then the longest.
-    Exclude chunks at the span's start. Exclude a `continued` chunk at its end: another chunk must follow that chunk."""
+    Exclude chunks at the span's start, and a `continued` chunk at the span's end, which another chunk must follow."""
     found: dict[Span, SummaryChunk] = {}
     free = span.start + 1
     for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):

@@ -200,8 +200,8 @@ class _Reached(Struct, frozen=True):
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """Kind of the chunk that must follow: True for a fold, False for another chunk. The compaction that made the path's
-    last chunk also made that chunk. None if the path may end here."""
+    """Kind of the chunk that must follow, because the last chunk is `continued`: True for a fold, False for another
+    chunk. None if the path may end here."""
 
 
 def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
@@ -354,7 +354,7 @@ class PlanningState(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fits_shortened(self) -> bool:
-        """Return whether shortened texts help, but no summary does: the messages that must stay reach the limit."""
+        """Return whether only shortening helps: the messages that no summary can replace already reach the limit."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
         return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
@@ -398,14 +398,14 @@ def due_mask(state: PlanningState) -> MaskBoundary | None:
 TELLING_TOKENS = 20
 """A message with this many tokens is unlikely to be at the same position in two unrelated conversations."""
 SHORT_LIVED_TURNS = 3
-"""Maximum turns between the summaries of two forms of a history. A form that lasts longer is worth a summary."""
+"""Maximum turns between the summaries of two forms of a changing history: a form that lasts longer needs summaries."""
 MOST_COMPARED = 100
 """Maximum number of forms, the latest ones, that Steno compares in pairs. A form is a recent first chunk whose last
 message is also in this history, at the same position. Conversations from one template may have thousands."""
 
 
 class Succession(Struct, frozen=True):
-    """Two earlier, shorter forms of a history, summarised one after the other: a sign that it changes each turn."""
+    """Two earlier, shorter forms of a history, both summarised: a sign that the history changes with each turn."""
 
     known_beyond: int
     """Index of the last summarised message of the second form. The history has this message, but differs before it."""
@@ -416,7 +416,7 @@ class Succession(Struct, frozen=True):
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Return whether the sign is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first form. `length`: number of messages now. `seen`: number in each request."""
+        lasted longer than the first form. `length`: number of messages now. `seen`: the same in each request."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 

@@ -82,7 +82,7 @@ def summary_request(
     shown: View | None = None,
     beside: Sequence[str] = (),
 ) -> SummaryRequest:
-    """Return the call. The rules are before the transcript and again after it: models best follow rules at the end.
+    """Return the call. The rules are before and after the transcript, because models follow rules at the end best.
 
     `aim`: requested size in tokens. `max_tokens`: size at which the provider cuts the answer off. `shown`: view to send
     instead of the transcript. A message with the rules and the texts `beside` follows this view.
@@ -131,7 +131,7 @@ def quote_messages(
 
 def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message], fence: str) -> str:
     """Return the transcript for a fold: the summaries in order. After each summary follow the `released` messages of
-    its range. The fold summarises them, too."""
+    its range, which the fold summarises, too."""
     sections = []
     for chunk in chunks:
         heading = f"notes on messages {chunk.first_index + 1} to {chunk.last_index + 1}"

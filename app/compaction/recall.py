@@ -92,7 +92,7 @@ ASKING_FLOOR, STATING_FLOOR = 0.20, 0.65
 """Minimum share of a message's words, weighted by rarity, that a passage and its neighbours must contain.
 `ASKING_FLOOR` is for a question, `STATING_FLOOR` for a message without a question mark."""
 RECENT_MESSAGES = 6
-"""Number of messages before a question whose words do not count, because the question may refer to these messages."""
+"""The words of this many messages before a question do not count: the question may refer to these messages."""
 LITTLE, LEAST_ASKED = 2.0, 0.1
 """Thresholds for the sum of the rarities of a user message's words. A word that no older message contains has rarity 1.
 Below `LITTLE` ("yes, that one"), Steno also uses the words of the preceding assistant message if that message ends with
@@ -149,7 +149,7 @@ class Recollection:
         self._digest = conversation.chain[0]
         self.state: tuple[Hashable, Note | None] = None, None
         self.values: tuple[Hashable, Note | None] = None, None
-        """Cache key and cached note: `state` on the agent's work, `values` with exact values."""
+        """Cached notes with their cache keys: `state` is on the agent's work, `values` has exact values."""
         self._form: Hashable = None
         self._notes: dict[bytes, QuotedNote | None] = {}
 
@@ -304,7 +304,7 @@ def _place_of(part: Part) -> int:
 
 
 def _origin(view: View) -> int:
-    """Return the history's length at the last summary, or the position after the last altered message if later."""
+    """Return the larger of the history's length at the last summary and the position after the last altered message."""
     made = [chunk.history_length or chunk.last_index + 2 for chunk in view.chunks[-1:]]
     altered = [part.index + 1 for part in view.parts if isinstance(part, Altered)]
     return max([*made, *altered], default=0)
@@ -323,9 +323,9 @@ class _Quoter:
     wide: int
     """Maximum room in tokens for the quotations of a question."""
     free: int
-    """Room for the quotations of a message before `origin` (see `_origin`)."""
+    """Room in tokens for the quotations of a message before `origin`: see `_origin`."""
     later: int
-    """Room for a question's quotations plus the messages from `origin` through the question."""
+    """Room in tokens that a question's quotations share with the messages from `origin` through the question."""
     quoted: set[int] = field(default_factory=set)
     """Numbers of the passages that a note already quotes."""
 
@@ -375,7 +375,7 @@ class _Quoter:
         return None
 
     def _choose(self, found: Scores, room: int, taken: int) -> list[int]:
-        """Return the numbers of the best passages that fit into `room`, at most one passage of each long answer."""
+        """Return the numbers of the best passages that fit into `room` tokens, at most one of each long answer."""
         chosen: list[int] = []
         answers: set[int] = set()
         enough = WIDE_SCORE * max(found.values(), default=0.0)

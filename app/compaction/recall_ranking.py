@@ -33,14 +33,14 @@ from app.conversation.wordings import read_wordings
 LONGEST_PASSAGE = 480
 """Maximum characters of a passage: a few sentences, or a dozen lines of code."""
 LEAST_SENTENCE = 120
-"""Characters of a long answer after which a passage ends at the next end of a sentence."""
+"""In a long answer, a passage ends at the first end of a sentence after at least this many characters."""
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
 """Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
 """Shares of the score of a passage that ends with a question: the passage keeps `ASKING_SHARE`, and the next passage
 gets `ANSWERING_SHARE`. If the next passage is part of a long answer, the score stays the same."""
 ADVICE_WEIGHT = 0.4
-"""Factor for the score of each passage of a long answer (`is_advice`), so that shorter messages rank higher."""
+"""Factor for the score of each passage of a long answer (see `is_advice`), so that shorter messages rank higher."""
 
 SATURATION, LENGTH = 1.2, 0.75
 """BM25's k1 and b: effect of repeated words, and of the length of a passage."""

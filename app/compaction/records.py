@@ -50,7 +50,7 @@ _STATEMENT = re.compile(r"([^\W\d]\w*): (.+?)(?: \(([^()]*)\))?")
 _IDENTIFIER = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/~.]\S+|[A-Z]{5,}|\d{6,}")
 
 MOST_CHARACTERS, MOST_FIELDS = 1 << 18, 4_000
-"""Maximum characters read of all messages together, the newest first; maximum number of fields, and of values."""
+"""Maximum characters read of all messages together, newest first. Maximum number of fields, and also of values."""
 MOST_PARTS = 256
 """Maximum number of extracted parts. A part is a record with at most one field."""
 DEEPEST = 6
@@ -62,7 +62,7 @@ _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that may identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""`_REPEATED`: factor for the worth of a value that a higher-ranked part has. `_DESCRIBED`: minimum worth of a part."""
+"""`_REPEATED`: factor for the worth of a value in a higher-ranked part. `_DESCRIBED`: added to a part's worth."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -131,8 +131,8 @@ class Record(Struct, frozen=True):
     def updated(self, newer: Record, *, lists: bool = False) -> Record:
         """Return the record with the values of a newer record.
 
-        If each record has exactly one value for a label, the newer replaces the older. Otherwise older values stay,
-        except values that the newer record lists as replaced. With `lists`, the newer values replace all older values.
+        If both records have exactly one value for a label, the newer value replaces the older. Otherwise older values
+        stay, except values that the newer record lists as replaced. With `lists`, newer ones replace all older values.
         """
         labels = _by_label(self.fields)
         for label, said in sorted(_by_label(newer.fields).items()):

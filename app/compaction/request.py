@@ -75,7 +75,7 @@ class ChatRequest(Struct, frozen=True, eq=False, dict=True, kw_only=True):
     budget: Budget
     model: str
     series: str
-    """Key of strategy and focus. The request uses only summaries with this key."""
+    """Strategy, and a digest of the focus if there is one. The request uses only summaries of this series."""
     count: Count
     cost: Cost
     """Function that counts the tokens of a single message."""

@@ -58,8 +58,8 @@ LONGEST_WAIT_SECONDS = 5.0
 LONGEST_SUMMARY = 250_000
 """Maximum characters of a summary, about 60,000 tokens."""
 REASONING_ALLOWANCE = 8_192
-"""Tokens added to the output cap of a summary for reasoning. Models use few of them, because Steno asks for low
-effort."""
+"""Tokens for reasoning, added to the output cap of a summary. Models use few of them, because Steno asks for low
+reasoning effort."""
 RETRY_PAUSE_SECONDS = 0.25
 """Seconds before a call is repeated after a temporary failure."""
 TAUGHT_SECONDS = 24 * 3600.0
@@ -149,7 +149,7 @@ class Summariser:
         """`parameters`: request members for each call, such as a temperature."""
         self._tracer = tracer
         self.timeout_seconds = timeout_seconds
-        """Timeout of one call; `ask` may make several."""
+        """Timeout of each call; `ask` may make several calls."""
         self._parameters = parameters
         self._clock = clock
         self._breaker = ModelBreaker(clock)
@@ -209,7 +209,7 @@ class Summariser:
         return failure or Failure((PAUSED,))
 
     def _manners(self, call: _Call) -> Manners:
-        """Return the output cap's name and the members to omit, as refusals to this or two other tenants show."""
+        """Return the output cap's name and the members to omit, learnt from refusals to this tenant or two others."""
         dialect = call.route.dialect
         names = (*dialect.spec.summary.optional, *self._parameters)
         without = frozenset(name for name in names if self._refused.find(call.tenant, (call.key, name)))

@@ -59,7 +59,7 @@ LONGEST_RESULT = 400_000
 ARGUMENTS_SHARE = 0.15
 LONGEST_ARGUMENTS = 200_000
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
-"""Pairs of a share and a factor. If the messages take at least this share of the limit, `fade` uses this factor."""
+"""Pairs of a share of the limit and a factor. `fade` uses the first pair whose share the messages reach."""
 LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 STUB_TOKENS = 100

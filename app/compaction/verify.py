@@ -148,7 +148,7 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _keeps_own_words(message: Message, part: Altered) -> bool:
-    """Return whether the message contains tool results, and no other text in it was changed."""
+    """Return whether the message contains tool results, and none of its other texts was changed."""
     places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
     return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
 
@@ -165,7 +165,7 @@ GAP = "[Messages of this conversation are left out here.]"
 
 def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
     """Return the view without calls whose results are omitted, and without results whose calls are omitted. `orphans`:
-    also remove calls and results without a counterpart in the history, except at its end (`_begin_of_end`)."""
+    also remove calls and results without a counterpart in the history, except at its end: see `_begin_of_end`."""
     messages = conversation.transcript.messages
     end = _begin_of_end(messages) if orphans else 0
     held = {index: part for index, part in standing(view) if index is not None}
@@ -263,7 +263,7 @@ def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
     """Return the parts of the view in order, as JSON members; without a view, the parts of the whole history. Indexes
-    start at 0 after the leading instructions, both ends inclusive. `cost` is needed only if the view omits thinking.
+    start at 0 after the leading instructions, ranges with both ends. `cost` is needed only if the view omits thinking.
 
     Tokens are in the provider's count and add up to the view's total. The first entry counts leading instructions,
     tools, response format and the provider's additions. Its `tools_tokens` exclude the instructions.

@@ -139,7 +139,7 @@ class Conversation:
 
     def with_newest_instructions(self, limit: int) -> Conversation:
         """Return the conversation. If the instructions after the leading ones take more than half of `limit` tokens,
-        return a copy in which the superseded ones are no instructions, so that stages may summarise or omit them."""
+        return a copy that treats superseded instructions as other messages, so stages may summarise or omit them."""
         messages = self.transcript.messages
         taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
         if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
@@ -192,7 +192,7 @@ class Conversation:
 
     @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
-        """Return the digests at which a summary or mask may begin or end. The store uses them as keys."""
+        """Return the digests of the positions where a summary or mask may begin or end. They are keys in the store."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
     def with_pins(self, pins: tuple[int, ...]) -> Conversation:
@@ -229,7 +229,7 @@ class Conversation:
 
     @lazy
     def client_context(self) -> ClientContext:
-        """Return the client's context blocks. By default, views repeat none of them."""
+        """Return the client's context blocks. Without a call of `with_client_context`, views repeat none of them."""
         return ClientContext(self.transcript, 0, lambda _: 1)
 
 

@@ -22,7 +22,7 @@ from app.store import StoredUsage, UsageRecord
 from app.tokens.costs import DecisionRecord
 
 FLOOR = 0.3
-"""Share of the trigger. If a request reaches it, the axis goes up to the window, otherwise to the largest request."""
+"""If a request reaches this share of the trigger, the axis goes up to the window, else to the largest request."""
 LABELS_APART = 13.0
 """Minimum distance between two labelled compactions, in percent of the chart's width."""
 LONGEST_LINE = 34
@@ -67,7 +67,7 @@ class ChartedRequest(Struct, frozen=True):
     """Number among the conversation's requests, from 1."""
     at: datetime
     record: UsageRecord
-    """Record of the request's last call that was no summary call. The provider refused earlier calls of this kind."""
+    """Record of the last call that forwarded the request. The provider refused earlier calls, if there are any."""
     sent: int
     forwarded: int
     cost: str
@@ -161,7 +161,7 @@ class Column(NamedTuple):
 
 def chart_of(requests: Sequence[ChartedRequest]) -> dict[str, Any] | None:
     """Return the variables of the chart's template; None without requests. `sent`, `forwarded`, `area`: SVG points;
-    `lines`: height, name and tokens of trigger and window; `above`: text about those that are above the chart."""
+    `lines`: height, name and tokens of trigger and window; `above`: trigger or window if above the chart, as text."""
     if not requests:
         return None
     most = max(max(each.sent, each.forwarded, *(made.before for made in each.compactions)) for each in requests)

@@ -88,7 +88,7 @@ def _upstream(provider: Provider) -> dict[str, str]:
 
 async def _windows(visit: Visit) -> dict[str, Any]:
     """Return name, upstream and window of the models that the tenant used last. `more`: number of other models whose
-    windows providers report. Without used models or a database, the list has models of providers and settings."""
+    windows providers report. If the store names no used models, the list has models of providers and settings."""
     used: list[str] = []
     with suppress(StoreUnavailable):
         used = await visit.find(read_models_used)

@@ -103,7 +103,7 @@ class TenantFacts(Generic[K, V]):
     tenant, and to all tenants if a second tenant has learnt the same fact.
 
     A client can falsify facts: an error may quote the request, and a prompt can be written so that Steno miscounts it.
-    So facts expire, and their number is bounded: by `MOST_OF_ONE` for a tenant, and by `MOST_TENANTS` for the tenants.
+    So facts expire. Steno stores at most `MOST_OF_ONE` facts of a tenant, and facts of at most `MOST_TENANTS` tenants.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ IDLE_SECONDS = 1.0
 _LIBRARY = CDLL(None)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE = 1 << 20
-"""Allocations of at least this many bytes get their own pages, which return to the system when they are freed."""
+"""Allocations of at least this many bytes get their own pages, which return to the system once freed."""
 KEPT = 8 << 20
 """Free bytes at the end of a malloc arena that may stay with the process."""
 ARENAS = 2

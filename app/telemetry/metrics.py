@@ -1,7 +1,7 @@
 """Metrics in Prometheus' format, of one process or summed over all workers.
 
 Every series exists from the start, so that rates are right from the first event on and no client can add series. If
-`PROMETHEUS_MULTIPROC_DIR` is set before this module is imported (always for workers), each process writes its numbers
+`PROMETHEUS_MULTIPROC_DIR` is set before this module is imported (always for workers), each process writes its metrics
 to files in that folder. The worker that answers a scrape adds up all files, including files of dead workers.
 """
 
@@ -34,7 +34,7 @@ from app.tokens.costs import Purpose, Tokens
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable with the folder of the workers' numbers."""
+"""Environment variable with the folder in which the workers write their metrics."""
 ESTIMATED, FORWARDED, SAVED = "estimated", "forwarded", "saved"
 """Kinds of tokens that Steno estimates: of the client's request, of the payload sent to the provider, and the
 difference."""
