@@ -33,8 +33,8 @@ MOST_READ = 20
 LEAST_ITEMS = 2
 """A text counts as a plan if it has at least this many checkbox items."""
 _BEGINNING, _STATUS_CHARACTERS = 400, 200
-"""`_BEGINNING`: characters at the start of a result in which Steno looks for a rejection of the call.
-`_STATUS_CHARACTERS`: characters at each end of a result in which Steno looks for an exit status."""
+"""Steno looks for a rejection of the call in the first `_BEGINNING` characters of a result, and for an exit status in
+the first and the last `_STATUS_CHARACTERS` characters."""
 
 _LISTS = read_wordings(__package__, "agent_progress.toml")
 _READING, _CHANGING, _PLANS = (frozenset[str](_LISTS[name]) for name in ("reading", "changing", "plans"))

@@ -111,8 +111,8 @@ class RequestRates:
 
 
 class BackgroundRoom:
-    """Limits on the running background compactions: their number and the bytes of their histories. One tenant may use
-    at most half of `body_bytes`."""
+    """Limits on the running background compactions, for all tenants together and for each tenant: their number, and the
+    bytes of their histories. Each tenant's limit of bytes is half of `body_bytes`."""
 
     def __init__(self, compactions: int = 16, per_tenant: int = 8, body_bytes: int = 64_000_000) -> None:
         self._compactions = compactions

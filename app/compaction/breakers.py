@@ -86,7 +86,7 @@ class CompactionBackoff:
         self._latest: HistoryMap[_Setback] = HistoryMap()
 
     def pauses(self, what: HistoryKey) -> Reasons | None:
-        """Return the reason of the last failure while the compaction pauses; otherwise None."""
+        """Return the reasons for which the compaction failed, while Steno pauses it; otherwise None."""
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 

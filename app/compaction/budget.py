@@ -37,7 +37,7 @@ PROMPT_ERROR = 0.02
 SOFT_SHARE = 0.55
 """Steno starts no background compaction for a view below this share of `Budget.room`."""
 LEAST_OVER_TARGET = 1.10
-"""Steno starts no background compaction for a view below this multiple of the target: that would free too little."""
+"""Steno starts no background compaction for a view below this multiple of the target: it gains too little."""
 WAIT_SHARE = 0.97
 """Maximum size of a view that is sent without its due summary, as a share of the limit."""
 MOST_OVER = 1.04
@@ -168,7 +168,7 @@ class Budget(Struct, frozen=True):
         return self.steady_estimate(min(factor * self.recall * self.reported_limit, self.max_recall_tokens))
 
     def steady_estimate(self, tokens: float) -> int:
-        """Convert the provider's tokens to an estimate by a rounded ratio, so that small changes have no effect."""
+        """Convert the provider's tokens to an estimate. The ratio is rounded, so small changes of it have no effect."""
         return int(tokens / (max(1, round(self.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
 

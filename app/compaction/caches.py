@@ -33,8 +33,8 @@ class _Remembered(Struct, frozen=True):
 
 
 class ChunkMemory:
-    """Cache of chunks by conversation and series. Each read of the store replaces the entry, so that edited and erased
-    chunks disappear."""
+    """Cache of chunks by conversation and series. Each read of the store replaces a conversation's chunks, so that
+    edited and erased chunks disappear."""
 
     def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
         self._chunks: Cache[_Key, _Remembered] = Cache(caches, "summaries", _held_bytes)

@@ -48,8 +48,8 @@ LAST_ANSWER = "What the assistant answered to the last message is not stored."
 
 
 def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history: History, absent: str) -> str:
-    """Return the document. `about`: facts by name. `chunks`: summaries of the history's beginning, in order. `history`:
-    messages after the leading instructions. `absent`: text to show if `history` is empty."""
+    """Return the document. `about`: facts about the conversation, by name. `chunks`: summaries of its beginning, in
+    order. `history`: messages after the leading instructions. `absent`: text to show if `history` is empty."""
     told = "\n".join(f"{name}: {value}" for name, value in about.items())
     covered = chunks[-1].last_index + 1 if chunks else 0
     work = agent_progress(history, len(history), LONGEST_PLAN)

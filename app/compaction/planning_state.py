@@ -416,7 +416,7 @@ class Succession(Struct, frozen=True):
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Return whether the sign is wrong: the current form existed before the second form was summarised, or has
-        lasted longer than the first form. `length`: number of messages now. `seen`: the same in each request."""
+        lasted longer than the first form. `length`: number of messages. `seen`: this number in earlier requests."""
         since = min((each for each in seen if each > self.known_beyond), default=length)
         return since <= self.length or length - since > self.lasted
 

@@ -334,8 +334,8 @@ def prune(
     """Return the view without its oldest units, so that it has at most `at_most` tokens or as few as possible.
 
     Instructions, the last user message, pinned messages, the last unit and calls with results in the last unit stay. If
-    the view exceeds `at_most`, units are omitted down to `target`. Later requests omit the same units, because `_gone`
-    starts at the beginning of the history. `most_turns`: number of whole turns to keep before the current
+    the view exceeds `at_most`, omit units until it has at most `target` tokens. Later requests omit the same units,
+    because `_gone` replays the whole history. `most_turns`: number of whole turns to keep before the current
     turn; earlier turns are omitted, too. `words`: reserve room for the user's words of omitted messages.
     """
     units = _units(conversation, view)

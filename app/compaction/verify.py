@@ -140,7 +140,7 @@ def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:
-    """Return whether the view sends a `bound` message without the history's next message directly after it."""
+    """Return whether the view separates a `bound` message from the history's next message."""
     return any(
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
@@ -262,11 +262,11 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
 def coverage_of(
     conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
 ) -> list[dict[str, Any]]:
-    """Return the parts of the view in order, as JSON members; without a view, the parts of the whole history. Indexes
-    start at 0 after the leading instructions, ranges with both ends. `cost` is needed only if the view omits thinking.
+    """Return the parts of the view in order, as JSON members; without a view, the parts of the whole history.
 
-    Tokens are in the provider's count and add up to the view's total. The first entry counts leading instructions,
-    tools, response format and the provider's additions. Its `tools_tokens` exclude the instructions.
+    Index 0 is the first message after the leading instructions. Ranges include both ends. Tokens are in the provider's
+    count and add up to the view's total. The first entry counts leading instructions, tools, response format and the
+    provider's additions. Its `tools_tokens` exclude the instructions. `cost` is needed only if the view omits thinking.
     """
     view, messages = view or whole(conversation), conversation.transcript.messages
     spared = {i: cost(messages[i]) - cost(replace(messages[i], thoughts=())) for i in view.without_thinking if cost}

@@ -47,7 +47,7 @@ class OwnedTasks:
         self._told_at = min(self._told_at, monotonic())
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task, and keep a reference to it, because the event loop has only a weak reference."""
+        """Start a task, and keep a reference to it: the event loop's weak reference does not keep it alive."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
