@@ -430,7 +430,7 @@ def _joined(parts: Sequence[Compaction]) -> Compaction:
 
 
 def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
-    """Group adjacent chunks: each group has about `at_most` tokens. Only the last group may have a single chunk."""
+    """Group adjacent chunks into groups of about `at_most` tokens. Only the last group may have a single chunk."""
     groups: list[list[SummaryChunk]] = [[]]
     for chunk in chunks:
         if len(groups[-1]) >= FOLD_MINIMUM and sum(chunk.tokens for chunk in groups[-1]) + chunk.tokens > at_most:

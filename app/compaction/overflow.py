@@ -30,7 +30,7 @@ SENT_MEDIA_SHARE = 0.50
 TARGET_SHARE = 0.60
 """Target of a compaction after an overflow, as a share of the new limit, so that the next turn fits, too."""
 PAYLOAD_SHARE = 0.9
-"""Share of the provider's byte limit for the retry. Steno shortens the prompt by tokens; its bytes may shrink less."""
+"""Share of the provider's byte limit that the retry aims at. Steno cuts by tokens, and bytes may shrink less."""
 
 
 class Overflow(Struct, frozen=True):

@@ -32,7 +32,7 @@ Steno rejects a summary."""
 MOST_PARTS = 64
 """Maximum number of summaries in one compaction; later compactions summarise the rest."""
 MINIMUM_GAIN = 0.10
-"""Minimum share of the view that a compaction frees. Otherwise the next one might be due a turn later."""
+"""Minimum share of the view that a compaction frees. If it freed less, another might be due one turn later."""
 CHARACTERS_A_TOKEN = 4
 """Assumed characters per token of a summary prompt."""
 
