@@ -145,7 +145,7 @@ class ModelBreaker:
         )
 
     def why(self, model: Hashable, tenant: str) -> Reasons | None:
-        """Return the reasons of the latest failure; None if the model has answered since."""
+        """Return the reasons of the tenant's latest failure, else of a pause for all tenants; None without either."""
         failing = self._failing.get((model, tenant))
         return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 

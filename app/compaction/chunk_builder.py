@@ -130,7 +130,7 @@ class Draft(Struct, frozen=True):
 
 def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
     """Return the parts of a view before the message at `stop`. Replace altered messages, such as masked ones, by
-    the client's originals. The provider may have cached the altered messages, but their summary would be poorer."""
+    the client's originals. The provider may have cached the altered messages, but a summary of them would be poorer."""
     shown: list[Part] = []
     ends: list[int] = []
     for part in parts:
@@ -184,7 +184,7 @@ class ChunkBuilder(Struct, frozen=True):
         return self._draft(chunk, self._quoted(span, carried), replaces, shown=shown, beside=later)
 
     def of_update(self, span: Span, prior: Sequence[SummaryChunk]) -> Draft:
-        """Draft a level 0 chunk of the history up to the span's end, from `prior` chunks and the span."""
+        """Draft a level 0 chunk of the history up to the span's end, from `prior` chunks and the span's messages."""
         transcript, cumulative = self.conversation.transcript, self.options.cumulative
         prior = [*map(self._without_failed_results, prior)]
         kept = transcript.carried(0, span.stop, span.stop)

@@ -94,7 +94,7 @@ def _is_gated(state: PlanningState) -> bool:
 
 def _change(state: PlanningState, freed: int, rewritten: int) -> Change:
     """Return the effect of a change, in the provider's tokens. The estimated growth per request is the history's tokens
-    divided by the number of its assistant messages."""
+    divided by the history's number of assistant messages."""
     conversation, ratio = state.conversation, state.budget.line.ratio
     answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
     growth = conversation.transcript.tokens(0) / max(1, answered)

@@ -85,8 +85,8 @@ class Decision(Struct, frozen=True, dict=True):
 OUTPUT_CAPPED = "output_capped"
 """Action of a decision that lowers the request's output cap."""
 THINKING_OFF = "thinking_off"
-"""Action of a decision that turns thinking off for this answer. The payload lacks the turn's earlier thinking, which
-the provider demands while thinking is on."""
+"""Action of a decision that turns thinking off for this answer, because the payload lacks the turn's earlier thinking.
+The provider demands this thinking while thinking is on."""
 
 
 def capped(decision: Decision, tokens: int) -> Decision:
@@ -268,7 +268,7 @@ def _made_to_fit(state: PlanningState, view: View) -> Iterator[tuple[StepName, V
 
 
 def account_of(conversation: Conversation, budget: Budget, source: WindowSource, decision: Decision) -> dict[str, Any]:
-    """Return a report of a decision as JSON members, with the provider's tokens. `source`: origin of the window.
+    """Return a report of a decision as JSON members, in the provider's tokens. `source`: origin of the window.
     `budget`: the request's budget, used unless the decision has its own."""
     limits = decision.budget or budget
     reported = limits.line.to_provider_tokens

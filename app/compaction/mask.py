@@ -239,7 +239,7 @@ def exceeds(conversation: Conversation, settings: MaskPolicy, most: int) -> bool
 
 
 def drop_media(conversation: Conversation, view: View, masks: Masks, most: int) -> View:
-    """If the view has more than `most` bytes, mask the oldest media until it has `MEDIA_TARGET_SHARE` of `most`."""
+    """If the view has more than `most` bytes, mask its oldest media until it has `MEDIA_TARGET_SHARE` of `most`."""
     messages = conversation.transcript.messages
     size = sum(len(message.raw) for message in conversation.instructions)
     # For each message with maskable media: bytes of media, number of messages before they may be masked, mask.

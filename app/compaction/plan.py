@@ -253,7 +253,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 def words_room(
     conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, options: SummaryOptions
 ) -> int:
-    """Return the maximum tokens of the user's words in all chunks: `budget.words`, or more if the target has room."""
+    """Return the maximum tokens of the user's words in all chunks: `budget.words`, or more if the target permits."""
     kept, cut = Path() if options.cumulative else base, spans[-1].stop if spans else base.covered
     others, _ = expected_view(conversation, kept, cut, len(spans), budget, options)
     return max(budget.words, min(int(WIDE_WORDS_SHARE * budget.room), budget.target - others))

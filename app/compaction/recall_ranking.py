@@ -38,7 +38,7 @@ QUESTION_MARKS = "?\uff1f\u061f\u037e"
 """Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
 """Shares of the score of a passage that ends with a question: the passage keeps `ASKING_SHARE`, and the next passage
-gets `ANSWERING_SHARE`. If the next passage is part of a long answer, the score stays the same."""
+gets `ANSWERING_SHARE`. If the next passage is part of a long answer, the question keeps its whole score."""
 ADVICE_WEIGHT = 0.4
 """Factor for the score of each passage of a long answer (see `is_advice`), so that shorter messages rank higher."""
 

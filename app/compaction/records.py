@@ -62,7 +62,7 @@ _ARGUMENT, _USER, _ASSISTANT, _ELSEWHERE = 4.0, 3.0, 2.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that may identify a thing."""
 _REPEATED, _DESCRIBED = 0.03, 0.02
-"""`_REPEATED`: factor for the worth of a value in a higher-ranked part. `_DESCRIBED`: added to a part's worth."""
+"""`_REPEATED`: factor for a value's worth if a higher-ranked part has it. `_DESCRIBED`: added to each part's worth."""
 
 _MEMBER_WORD = r"(?:^|_|[a-z](?=[A-Z]))"
 _IDS = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
@@ -349,7 +349,7 @@ class _MessageReader:
         self.extracted: list[_Extracted] = []
 
     def read(self, message: Message, calls: Sequence[ToolCall | None], own: Iterable[str]) -> None:
-        """Read one message. `calls`: calls that its results answer. `own`: its texts that the user wrote."""
+        """Read one message. `calls`: calls that the message's results answer. `own`: texts that the user wrote."""
         self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)

@@ -271,7 +271,7 @@ def _listed_paths(lines: Sequence[str], _: str) -> Found | None:
 _NumberedLines = Sequence[tuple[str, str]]
 """Pairs of a line number, empty if unknown, and a line."""
 DEEPER, DEEPEST_SIGNATURE = 0.01, 40
-"""Rank added to a signature per column of indentation, so that outer ones come first; maximum columns that count."""
+"""Rank added to a signature per column of indentation: outer signatures come first. Maximum columns that count."""
 _NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
 _SOURCE_FILE = (
     r"\.(?:pyi?|[cm]?jsx?|tsx?|vue|java|kts?|scala|go|rs|cc|[ch]pp|[ch]|cs|rb|php|swift|sh|lua|pl|exs?"

@@ -176,7 +176,7 @@ class Summariser:
     ) -> SummaryAnswer | Failure:
         """Return the first summary that a route gives. Errors are returned, never raised.
 
-        `deadline`: time of the clock, in seconds. After an overflow, Steno tries no other route, because the caller
+        `deadline`: time by the clock, in seconds. After an overflow, Steno tries no other route, because the caller
         then makes the request smaller.
         """
         failure: Failure | None = None

@@ -52,7 +52,7 @@ Change = Callable[[int, Message], Message | None]
 """Function that gets a position and its message, and returns the shortened message or None for no change."""
 CHARACTERS_PER_TOKEN = 4
 """Assumed characters per token. Steno uses this number to turn a share of the room into a maximum length. `_fill` uses
-it, too, as OpenClaw does. All other sizes use the estimate."""
+this number, too, as OpenClaw does. All other sizes use the estimate."""
 RESULT_SHARE = 0.30
 """Maximum share of the room for the newest tool result or pasted document. The oldest gets a fifth of this share."""
 LONGEST_RESULT = 400_000
