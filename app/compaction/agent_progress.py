@@ -1,8 +1,8 @@
 """Agent progress: the files that tool calls read and changed, the latest plan, and the last failure.
 
-Tool names differ between clients. So Steno infers the effect of a call from common parts: a verb in the tool's name, a
-path among the arguments, or a shell command. In a command, Steno looks for the files that the command prints or writes.
-Other calls have no known effect.
+Tool names differ between clients. So Steno infers the effect of a call from parts that most clients' tools share: a
+verb in the tool's name, a path among the arguments, or a shell command. In a command, Steno looks for the files that
+the command prints or writes. Other calls have no known effect.
 """
 
 from __future__ import annotations

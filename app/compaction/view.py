@@ -192,7 +192,7 @@ class Conversation:
 
     @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
-        """Return the digests of the positions where a summary or mask may begin or end. The digests are keys."""
+        """Return the digests of the positions where a summary or mask may begin or end: the store's keys."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
     def with_pins(self, pins: tuple[int, ...]) -> Conversation:
