@@ -34,7 +34,7 @@ from app.conversation.tool_results import WORDINGS, ResultConfidence
 LONGEST_MESSAGE = 16_384
 """Maximum characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
 LONGEST_OMISSION = 1 << 20
-"""Maximum omitted characters in which Steno looks for announcements. If more are omitted, so is the message's end."""
+"""Maximum omitted characters that Steno searches for announcements. If it omits more, it omits the end, too."""
 EDGE = 2_000
 """Number of characters at each end of a message in which Steno looks for signs of a tool result."""
 LONGEST_HEADING = 500
@@ -50,7 +50,7 @@ Span = tuple[int, int]
 _OWN_TAGS = frozenset[str](WORDINGS["own_tags"])
 _USER_TAGS = _OWN_TAGS | frozenset[str](WORDINGS["user_tags"])
 _FEEDBACK_TAGS = _OWN_TAGS | {"answer"}
-"""Tags around words of the user that replace a result: `_OWN_TAGS`, and Cline's tag for the reply to a question."""
+"""Tags around the user's words that Cline or Roo sends in place of a result. `answer`: reply to Cline's question."""
 _CLIENT_TAGS = frozenset[str]((*WORDINGS["result_tags"], *WORDINGS["client_tags"]))
 
 
@@ -89,7 +89,7 @@ _SHOWN = re.compile(f"[^{_HIDDEN}]+")
 
 
 class _Read:
-    """Joined texts of a message, without the middle of a long message. `parts`: spans of texts that are not blank."""
+    """Joined texts of a message; a long message lacks its middle. `parts`: position of each text that is not blank."""
 
     def __init__(self, text: str, parts: Sequence[Span]) -> None:
         self.text, self.parts = text, parts
@@ -152,7 +152,7 @@ def is_result(texts: Sequence[str]) -> bool:
 
 
 def result_confidence(texts: Sequence[str]) -> ResultConfidence:
-    """Return the confidence that a user message is a tool result. In doubt, return a low confidence."""
+    """Return the confidence that a user message is a tool result. In doubt, return the lower confidence."""
     said = without_context(texts)
     if not is_result(said):
         return ResultConfidence.NONE
@@ -183,7 +183,7 @@ def _ends_with_announcement(texts: Sequence[str]) -> bool:
 
 
 def _read(texts: Sequence[str]) -> _Read:
-    """Join the texts. Omit the middle of a long text; omit its end, too, if the middle may announce a result."""
+    """Join the texts. If they are long, omit the middle, and also the end if the middle may announce a tool result."""
     texts = [*map(_without_content, texts)]
     ends = accumulate(len(text) + 1 for text in texts)
     parts = [(end - 1 - len(text), end - 1) for text, end in zip(texts, ends, strict=True) if text.strip()]
@@ -202,7 +202,7 @@ def _read(texts: Sequence[str]) -> _Read:
 
 
 def _without_content(text: str) -> str:
-    """Empty a text that is one element, such as `<document>...</document>`. Leave elements with user tags unchanged."""
+    """If the whole text is one element, such as `<a>...</a>`, remove its content. Keep elements with user tags."""
     said = text.strip()
     tag = _TAG.match(said)
     if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):
@@ -238,9 +238,9 @@ def _tagged(read: _Read) -> Iterator[Span]:
 
 
 def _fenced(read: _Read, own: str) -> Iterator[Span]:
-    """Yield, for each part, the span from its first fence to its last. An odd number of fences outside of tagged spans
-    means that one fence is unclosed. Then also yield the span from the first of these fences to the message's end.
-    `own`: the text with tagged spans hidden."""
+    """Yield, for each part, the span from its first fence to its last fence. If a part has an odd number of fences
+    outside of tagged spans, one fence is unclosed. Then also yield the span from the first of these fences to the
+    message's end. `own`: the text with tagged spans hidden."""
     for start, stop in read.parts:
         if len(opened := [*_FENCE.finditer(own, start, stop)]) % 2:
             yield opened[0].start(), len(own)
@@ -288,8 +288,8 @@ def _first_document(read: _Read) -> int:
 def _feedback(read: _Read, result: int) -> Span | None:
     """Return the span of the user's tagged words that Cline or Roo sent after "[tool] Result:", in place of a result.
 
-    Steno accepts the words in two cases: the user denied the call, or the tool is one of `user_tools`. Results of these
-    tools are the user's words, or begin with words of the client. Elements that the client added may follow.
+    Steno accepts the words in two cases: the user denied the call, or the tool is one of `user_tools`. A result of such
+    a tool contains the user's words, maybe after words of the client. Parts that the client added may follow the words.
     """
     parts = [part for part in read.parts if result < part[1]]
     while parts and _ADDED.fullmatch(read.lines, *parts[-1]):

@@ -22,13 +22,13 @@ from app.conversation.tool_results import WORDINGS
 _OPENING = """[The program that this conversation is held with put this there for the whole of it, in messages \
 that are left out here. It still holds:]"""
 CARRIED_OVER = "[instructions of the client that stay in the conversation, not shown]"
-"""Text that replaces a repeated block in the summariser's request."""
+"""Text that the summariser gets in place of a block that the note repeats."""
 
 MOST_OF_LIMIT = 0.5
-"""Share of the limit. If the instructions after the leading ones take more, Steno may summarise superseded ones."""
+"""Share of the limit. If instructions inside the history take more tokens, Steno may summarise superseded ones."""
 BEGINNING = 24
-"""Number of leading characters by which Steno compares instructions of one role, with `0` in place of each digit. Of
-instructions with the same beginning, the newest supersedes the others."""
+"""Steno compares the first 24 characters of instructions of one role, with `0` in place of each number. If they are
+equal, the newest instructions supersede the others."""
 _READ_CHARACTERS = 200
 
 
@@ -68,7 +68,7 @@ class ContextBlock(Struct, frozen=True):
 
 
 def queued_words(text: str) -> str | None:
-    """Return the user's words if the text is a reminder of words typed while the assistant worked; otherwise None."""
+    """If the text is a reminder of words typed while the assistant worked, return the user's words; else None."""
     queued = _QUEUED.fullmatch(text)
     return queued["words"] if queued else None
 
@@ -169,12 +169,12 @@ class ClientContext:
 
     def most_tokens(self, least_reach: int, reach: int, sent: Container[int]) -> int:
         """Return the tokens of the largest note of all payloads that omit the first n messages, n from `least_reach` to
-        `reach`. For a larger n the note may be smaller, because a message in `sent` may have a newer block."""
+        `reach`. A larger n may have a smaller note: a message in `sent` may have a newer block of the same kind."""
         ends = {block.index + 1 for block in self._blocks if least_reach <= block.index + 1 <= reach}
         return max((self.carry_over(end, sent).tokens for end in ends), default=0)
 
     def without_repeated(self, message: Message, index: int, carried: CarriedContext) -> Message:
-        """Return the message for the summariser: `CARRIED_OVER` replaces blocks, unless `carried` omits their kind."""
+        """Return the message for the summariser. `CARRIED_OVER` replaces each block, unless the note lacks its kind."""
         left_out = {block.kind for block in carried.left_out}
         texts = list(message.texts)
         for block in blocks_in(message, index):

@@ -61,7 +61,7 @@ class Identity:
 
     def chain_of(self, tenant: str, history: History) -> Chain:
         """Return the chain of a history. The history caches its chain for the latest tenant, so that Steno computes
-        only the links of new messages."""
+        only the links for new messages."""
         kept: _Chained | None = history.chained
         is_own = kept is not None and kept.tenant == tenant and kept.identity is self
         chain = kept.chain if kept is not None and is_own else self.chain(tenant, ())
@@ -106,12 +106,12 @@ LONGEST_NAME = 256
 """Maximum length of a conversation's name, in characters."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""Maximum number of positions that Steno looks up, from the history's end. If one request adds more positions, Steno
-begins a new conversation."""
+"""Maximum number of positions that Steno looks up, from the history's end back. If all positions that an earlier
+request stored are before these, Steno begins a new conversation."""
 
 
 class Head(Struct, frozen=True):
-    """Stored position in the history of an earlier request, by which Steno recognises the conversation."""
+    """Stored position in the history of an earlier request. Steno recognises the conversation by such positions."""
 
     digest: bytes
     conversation_id: str
@@ -129,7 +129,7 @@ class Recognition(Struct, frozen=True):
 
 
 def read_name(given: str) -> str:
-    """Return a client's name for a conversation without spaces at its ends, because HTTP removes them from a header.
+    """Remove spaces at both ends of a conversation's name, as HTTP does with the value of a header.
 
     Raise `ValueError` for a name that is too long or has control characters.
     """
@@ -165,8 +165,8 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
 
 
 def recognise(chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]) -> Recognition:
-    """Return the conversation of the known head that is latest in the history. If this head is more than one turn
-    behind its conversation's last head, or no head is known, return a new conversation.
+    """Return the conversation of the known head that is latest in the history. If no head is known, return a new
+    conversation. Also return a new one if this head is more than one turn before its conversation's last head.
 
     The id of a new conversation depends on the history's digest, so that all replicas agree. If the history continues
     an older position of a conversation, the new conversation is a fork. A fork's id also depends on random bytes.

@@ -64,14 +64,14 @@ class ToolCall(Struct, frozen=True):
     arguments: str
     """Arguments as the model wrote them: often, but not always, a JSON object."""
     kept: bool = False
-    """True if the provider stores the call under a second id. Results do not name this id."""
+    """True if the provider stores the call under a second id. Results do not name the second id."""
 
 
 class Caller(NamedTuple):
     """Position of the call that a result answers, relative to the result's message."""
 
     distance: int
-    """Number of messages from the message with the call to the result's message."""
+    """Index of the result's message minus index of the call's message."""
     call: int
     """Index of the call among that message's calls."""
 
@@ -113,7 +113,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     kind: Kind
     role: str
-    """Role in the request. In some formats it does not show the message's purpose: see `kind`."""
+    """Role in the request. In some formats, the role does not show the message's purpose: see `kind`."""
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes
@@ -126,10 +126,10 @@ class Message(Struct, frozen=True, weakref=True):
     callers: tuple[Caller | None, ...] = ()
     """Position of the call for each of `answers`; None for a result without a call. The history sets it."""
     owners: tuple[int, ...] = ()
-    """Indexes in `answers`: for each text, the index of the result with this text, or -1 without one. Empty if all
-    texts belong to the first result."""
+    """For each text, the index in `answers` of the result with this text; -1 if the text is in no result. The tuple is
+    empty if all texts belong to the first result."""
     failed: tuple[int, ...] = ()
-    """Indexes in `answers` of the results that the client marks as failed."""
+    """For each result that the client marks as failed, its index in `answers`."""
     settled: tuple[ToolCall, ...] = ()
     """Calls that the provider ran itself. The client sends no results for them."""
     media: tuple[Media, ...] = ()
@@ -140,15 +140,15 @@ class Message(Struct, frozen=True, weakref=True):
     signed_thinking: bool = False
     """True if the provider signed some reasoning of the message: see `without_thinking` in `compaction/view`."""
     bound: bool = False
-    """True if the provider refuses the message without the next one. Steno sends or omits both together."""
+    """True if the provider refuses the message without the next one. Steno sends or omits the two together."""
     expires: bool = False
     """True for an instruction that the provider shows to the model only until the next user message."""
     encrypted: int = 0
     """Number of characters of encrypted reasoning, from which Steno estimates the tokens of the reasoning."""
     passed_on: tuple[int, ...] = ()
-    """Indexes in `texts` of results and documents, which the user did not write."""
+    """Indexes, in `texts`, of those texts that are results or documents: the user did not write them."""
     beside: tuple[int, ...] = ()
-    """Indexes in `texts` of texts outside of results, in a message of kind `RESULT`."""
+    """Indexes, in `texts`, of those texts that belong to no result. Set only for a message of kind `RESULT`."""
     result_confidence: ResultConfidence = ResultConfidence.NONE
     """Confidence that a user message is a tool result, if the format does not mark results."""
     continues: bool = False
@@ -160,7 +160,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """Return whether this is a result that the client wrote as user text, for a call in the previous message."""
+        """Return whether the client wrote a tool's result as user text, and the previous message has the call."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property
@@ -172,14 +172,14 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def result_places(self) -> tuple[int, ...]:
-        """Return the indexes in `texts` of results. Steno may shorten results in any message."""
+        """Return the indexes, in `texts`, of those texts that are results. Steno may shorten results in any message."""
         if self.kind is Kind.RESULT:
             return tuple(place for place in range(len(self.texts)) if place not in self.beside)
         return self.passed_on if self.answers else ()
 
     @property
     def without_results(self) -> Message:
-        """Return the message with empty texts in place of its results; other texts, such as a question, stay."""
+        """Return the message with the text of each result emptied. Other texts, such as a question, stay."""
         emptied = self.result_places
         return replace(self, texts=tuple("" if place in emptied else text for place, text in enumerate(self.texts)))
 
@@ -222,8 +222,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """Shorter history that this history extends, if the shorter one had neither `chained` nor `counted`. Steno fills
-    these fields in both histories at once, because other histories may extend the shorter one, too."""
+    """History that this history extends. It is set if that history lacked `chained` and `counted`. When Steno computes
+    these fields for this history, it also sets them in `shorter`, for other histories that extend `shorter`."""
     chained: Any = None
     """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None
@@ -350,7 +350,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return reduce(or_, map(_held_by, self), 0)
 
     def _units_of(self, longer: History) -> tuple[int, ...]:
-        """Return the unit starts of a longer history. The last unit of this history may continue there."""
+        """Return the unit starts of a longer history. Its new messages may extend the last unit of this history."""
         starts = self.unit_starts
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -397,7 +397,7 @@ def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]
 
 
 def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller | None]) -> bool:
-    """Return whether `messages` contain the calls of all results of a message."""
+    """Return whether `messages` contain the calls of all results in the message at `index`."""
     return all(
         caller and (not id_ or messages[index - caller.distance].calls[caller.call].id == id_)
         for id_, caller in zip(messages[index].answers, callers, strict=True)
@@ -499,14 +499,14 @@ class Transcript:
         """Return the indexes from `start` up to `stop` of messages that stay verbatim in a compaction up to `end`.
 
         All instructions stay. If `end` is inside a turn, the turn's first message stays. If the message at `end` is not
-        a user message, the last user message before it stays, too. If one of these two has results, its unit stays.
+        a user message, the last user message before `end` stays. If one of these two has results, its whole unit stays.
         """
         places = self.messages.instruction_places
         inside = places[bisect_left(places, start) : bisect_left(places, stop)]
         return tuple(sorted({*inside, *(index for index in self._split_question(end) if start <= index < stop)}))
 
     def released(self, held: Iterable[int], end: int) -> list[int]:
-        """Return those of the `held` indexes whose messages need not stay verbatim in a compaction up to `end`."""
+        """Return those indexes in `held` whose messages a compaction up to `end` may summarise."""
         stays = frozenset(self.carried(0, len(self), end))
         return [index for index in held if index not in stays]
 
@@ -545,7 +545,7 @@ class Transcript:
         return self.messages.unit_starts
 
     def is_answered(self, start: int, stop: int) -> bool:
-        """Return whether each call in this range has a result, and each result has a call."""
+        """Return whether each call from `start` up to `stop` has a result, and each result has a call."""
         messages = self.messages[start:stop]
         calls = {(index, place) for index in range(start, stop) for place in range(len(self.messages[index].calls))}
         return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()

@@ -1,7 +1,7 @@
 """Quoting: put conversation text into a text by Steno so that a model cannot mistake one for the other.
 
 Steno's headings begin with `<` and a fence. Its marks begin with `<`, a word and a fence. A fence has eight decimal
-digits; in earlier releases, the digits were hexadecimal. Models also follow imitations, so Steno escapes fences in
+digits; in earlier releases, the digits were hexadecimal. Models also follow imitated marks. So Steno escapes fences in
 upper and lower case, with look-alike letters, and with blanks or invisible characters between the digits.
 """
 

@@ -178,7 +178,7 @@ PROBLEMS = frozenset(_CODES[_CODES.index(Code.OVER_THE_LIMIT) : _CODES.index(Cod
 class Reason(Struct, frozen=True):
     code: Code
     detail: str = ""
-    """Detail in addition to the code: a status, sizes, or a word from the provider's answer."""
+    """Addition to the code: a status, sizes, or a word from the provider's answer."""
 
     @property
     def text(self) -> str:
@@ -235,7 +235,7 @@ _FAULT = "This is the provider's own trouble: add summary.fallbacks to be indepe
 
 
 def hint_for(why: Reasons) -> str | None:
-    """Return the advice for the first reason that has advice."""
+    """Return the advice for a reason: for the first one that has advice."""
     return next((remedy for reason in why if (remedy := _remedy(reason)) is not None), None)
 
 

@@ -1,7 +1,7 @@
 """Secrets: remove keys, tokens, passwords and private keys from a text before Steno stores it.
 
-For speed, Steno tries a pattern only at the pattern's hints: short strings in `secrets.toml`. If only a name such as
-`password` suggests a secret, Steno removes the value only if it looks random. Other values may be variables.
+Each pattern has hints, which are short strings. For speed, Steno tries a pattern only where one of its hints occurs.
+If only a name such as `password` suggests a secret, Steno removes the value only if it looks random.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from app.conversation.wordings import read_wordings
 
 REMOVED = "[secret removed]"
 LEAST_BITS = 2.75
-"""Minimum entropy of a random value, in bits per character. Words have less, because their letters repeat."""
+"""Minimum entropy of a value that looks random, in bits per character. Words have less, because letters repeat."""
 JUDGED = 80
 """Number of leading characters of a value that Steno tests for randomness."""
 

@@ -1,6 +1,6 @@
 """Tool results: recognition of user messages that contain results as text, and pairing of results with calls.
 
-Some clients write calls and results as text, because their API has no role for them. `authored_text` judges each user
+Some clients write calls and results as text, because their API has no role for results. `authored_text` judges a user
 message alone. `History` also considers the previous message. The wordings are in `authored_text.toml`.
 
 Rules for pairing (`CallPairing`):
@@ -66,7 +66,7 @@ class CallPairing:
 
     def __init__(self) -> None:
         self._by_id: dict[str, list[CallPosition]] = {}
-        """Calls by id, from the latest batch with the id. Steno removes answered calls, but never an id's last call."""
+        """Calls by id, from the latest batch with the id. Steno removes answered calls, but leaves one for each id."""
         self._batch_begins = 0
         """Index of the first message of the latest batch."""
         self._unanswered: dict[CallPosition, _NamedCall] = {}

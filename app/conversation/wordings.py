@@ -11,7 +11,7 @@ _PART = re.compile(r"\{([a-z]+)\}")
 
 
 def read_wordings(package: str, name: str) -> dict[str, Any]:
-    """Read a TOML file. In each text, join the lines, and replace `{name}` by the entry `name` of `parts`."""
+    """Read a TOML file. In each text, join the lines, and replace `{key}` by the entry `key` of the table `parts`."""
     read = tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
     parts = read.pop("parts", {})
     return dict(_written(read, parts))

@@ -31,7 +31,7 @@ _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 
 
 class ContextMembers(Struct, frozen=True):
-    """JSON members about the context that Steno adds to an answer, without the braces of an object."""
+    """JSON members that Steno adds to an answer, without braces. They tell the client about the context."""
 
     status: bytes = b""
     """Members for the beginning of a stream: `context_status`."""
@@ -54,7 +54,7 @@ class AnswerEditor:
     NOTABLE: ClassVar[Pattern[bytes]]
     """Pattern of the frames that Steno parses after the answer has begun."""
     CONTENT: ClassVar[Pattern[bytes]]
-    """Pattern of a non-empty text or a call, in a frame or an unstreamed answer."""
+    """Pattern of a non-empty text, or of a call. Steno applies it to frames and to unstreamed answers."""
     EARLY: ClassVar[type[EarlyFrames]]
 
     context: ContextMembers = UNTOLD
@@ -63,7 +63,7 @@ class AnswerEditor:
     early: EarlyFrames | None = None
     """Writer of the frames that Steno sends before the provider's answer."""
     hides_usage: bool = False
-    """Whether to remove usage that Steno requested and the client did not request. Many clients fail on such usage."""
+    """Whether to remove usage that only Steno requested. Many clients fail on usage that they did not request."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
     """Usage members as received. If a stream reports usage twice, the later values count."""
     model: str = field(default="", init=False)
@@ -72,7 +72,7 @@ class AnswerEditor:
     window_full: bool = field(default=False, init=False)
     """Whether the answer ended because the model's window was full."""
     at_length: bool = field(default=False, init=False)
-    """Whether the answer ended at a length limit: the client's, the model's or the window's."""
+    """Whether the answer ended at a limit of length: the client's, the model's or the window's."""
     has_content: bool = field(default=False, init=False)
     """Whether the answer has text or a call."""
     begun: bool = field(default=False, init=False)
@@ -88,7 +88,7 @@ class AnswerEditor:
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body that reports a refusal to a client that has already got status 200. `now`: Unix seconds."""
+        """Return the body that reports a refusal to a client that already has status 200. `now`: Unix seconds."""
         return error_body(status, headers, body, now)
 
     @property
@@ -113,7 +113,7 @@ class AnswerEditor:
         return answer.with_status(self.context.report)
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Return the index of the first frame from `start` on that may need an edit, or the end of `frames`."""
+        """Return the index of the first frame from `start` on that may need an edit, or else the end of `frames`."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)
@@ -178,7 +178,7 @@ class AnswerEditor:
     ) -> AsyncIterator[bytes]:
         """Yield the stream from a body with status 200. If the body is an error, yield frames that report the error.
 
-        `is_stream`: the content type is a stream's. Raises `UpstreamUnreadable` if the body is no stream and no error.
+        `is_stream`: the content type is that of a stream. Raises `UpstreamUnreadable` for other bodies than these two.
         """
         start, begun = b"", False
         async for chunk in chunks:

@@ -264,7 +264,7 @@ BREAKPOINTS = Breakpoints(
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
-    `alternate`: join user messages that are adjacent only in the payload, because the provider refuses two in a row.
+    `alternate`: the provider refuses two user messages in a row. Join those that are adjacent only in the payload.
     """
     payload = placed(conversation, view, SPEC.user_message, _left)
     return joined(payload, "text") if alternate else [each.raw for each in payload]
@@ -312,7 +312,7 @@ def _with_arguments(call: Json, arguments: str) -> Json:
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
-"""Pattern of the names of models that search the web once for each answer, and charge for the search."""
+"""Pattern of models that search the web once for each answer. The provider charges for the search."""
 
 
 @dataclass(slots=True)
@@ -356,11 +356,11 @@ class CompletionEditor(AnswerEditor):
 
     Steno parses and edits only a few frames of a stream. All other frames keep their bytes.
     1. The first frame gets `context_status`.
-    2. The first frame that finishes a choice gets all members, because many clients stop reading there.
+    2. The first frame that finishes a choice gets `context_status` and `context`: many clients stop reading there.
     3. If Steno began the stream, every later frame gets the id, time and model that Steno sent, and loses the
        provider's role. Clients fail on a second role, time or model, and drop frames with another id.
 
-    An unstreamed answer gets all members at its end. Unreadable answers pass unchanged.
+    An unstreamed answer gets both members at its end. Unreadable answers pass unchanged.
     """
 
     SPEC = SPEC

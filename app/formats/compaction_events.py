@@ -15,8 +15,8 @@ from app.formats.sse import KEEP_ALIVE
 
 EventShape = Literal["chunk", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "comment", "off")
-"""Ways to announce a compaction before the provider's first frame. `chunk`: the frames that the format's clients
-accept best. `comment`: SSE comments, but in Gemini's format as for `chunk`. `off`: no frame before the answer."""
+"""Ways to announce a compaction before the provider's first frame. `chunk`: the frames that the format's clients accept
+best. `comment`: SSE comments; Gemini's format has none and uses the frames of `chunk`. `off`: no frame."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class EarlyFrames:
         return KEEP_ALIVE
 
     def frame(self, kind: str, details: Mapping[str, Any], members: bytes = b"") -> bytes:  # noqa: ARG002 - only a frame of the answer can hold them
-        """Return a frame about a compaction: a comment, or in some formats a frame with data. `members`: see
+        """Return a frame about a compaction. In most formats it is a comment, in some it has data. `members`: see
         `ContextMembers.status`."""
         return b": %b %b\n\n" % (kind.encode(), self.data(kind, details))
 

@@ -86,8 +86,8 @@ class WireFormat:
     ) -> WireRequest:
         """Parse a body. Raises `Unreadable` for a body to forward unchanged, and `InvalidRequest` for a bad `context`.
 
-        With `beginnings`, `read` parses only the bytes after a cached prefix. All slow parsing happens here, so that
-        the caller can parse large bodies in a worker thread. `target` is the request's path with its query.
+        With `beginnings`, `read` parses only the bytes after a cached prefix. `read` does all slow parsing, so the
+        caller can run it in a worker thread. `target` is the request's path with its query.
         """
         spec, kind = self.spec, self.request
         known = beginnings.find(body) if beginnings is not None else None

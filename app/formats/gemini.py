@@ -216,7 +216,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return a part's text, if any. A result's text is its only member if this is a string, else the result's JSON."""
+    """Return a part's text, if any. For a result: its only member if this is a string, else the result as JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -313,7 +313,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """Return a content with other texts, only the remaining calls, and texts in place of its files. Return None if
+    """Return a content with replaced texts, only the calls in `part`, and texts in place of its files. Return None if
     nothing is left."""
     calls = None if part.calls is None else dict(part.calls)
     edit = partial(_edit, iter(part.texts), calls, count(), iter(part.media))
@@ -368,10 +368,10 @@ class GeminiEditor(AnswerEditor):
     """Editor of answers.
 
     Each event of a stream is a whole answer with the usage so far. The last event has a finish reason and the final
-    usage. Steno adds `context_status` to the first event, and all members to the last. Clients parse every line as
-    data, so Steno sends no comments or named events. Clients drop a turn if one of its events has no part, so Steno's
-    events have an empty text. Without `alt=sse` a stream is one array of answers. Steno then edits the first and the
-    last answer of the array.
+    usage. Steno adds `context_status` to the first event, and `context_status` and `context` to the last. Clients parse
+    every line as data, so Steno sends no comments or named events. Clients drop a turn if one of its events has no
+    part, so Steno's events have an empty text. Without `alt=sse` a stream is one array of answers. Steno then edits the
+    array's first and last answer.
     """
 
     SPEC = SPEC
@@ -389,7 +389,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body for a refusal. The error code is the provider's, or else the status, but at least 400."""
+        """Return the body for a refusal. Its code is the provider's, or else the status (400 if this is lower)."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}

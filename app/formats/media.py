@@ -23,7 +23,7 @@ from app.formats.raw_json import text_at
 HEADER = 4 << 10
 """Characters of base64 that Steno decodes to find a picture's size or a recording's header."""
 JPEG_HEADER = 4 << 16
-"""Characters of a JPEG's base64 that Steno decodes. Previews of up to 64 KB each may come before the JPEG's size."""
+"""Characters of a JPEG's base64 that Steno decodes. The picture's size may follow several previews of up to 64 KB."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
 """Assumed bytes per second of recordings without a WAV header: MP3 at 64 kbit/s, PCM with 16 bits at 24 kHz."""
@@ -62,7 +62,7 @@ def _webp_pixels(head: bytes) -> tuple[int, int]:
 
 
 def _jpeg_pixels(head: bytes) -> tuple[int, int]:
-    """Return width and height from the frame header. Any number of segments may precede this header."""
+    """Return width and height from the frame header. Any number of other segments may precede this header."""
     position = 2
     while position + 9 <= len(head) and head[position] == 0xFF:
         marker = head[position + 1]
@@ -100,7 +100,7 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Maximum characters of a document's base64 that Steno reads: 32 MB decoded, the maximum that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Maximum bytes of a document's unpacked streams. For further streams, Steno assumes the average glyphs of these."""
+"""Maximum bytes that Steno unpacks of a document. For other streams, it assumes the average glyphs of unpacked ones."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000
@@ -135,7 +135,7 @@ _TWO_BYTES = b"/Identity-H"
 
 
 def file_of(data: str, size: int = 0) -> Media:
-    """Return the media of a file in base64 or a data URL. `size`: characters of the part with the file; 0: of `data`.
+    """Return the media of a file in base64 or a data URL. `size`: characters of the file's part; 0: length of `data`.
 
     The width and height of a PDF are those of its first page, in points. Its glyphs are those of all pages.
     """

@@ -23,7 +23,7 @@ FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES, GEMINI
 
 def mark_of(format_: WireFormat) -> str:
     """Return a format's mark, which makes its digests and learnt values differ from those of other formats. The first
-    format has no mark: Steno already stored its values before marks existed."""
+    format has no mark, because Steno stored its digests before there were marks."""
     return "" if format_ is FORMATS[0] else format_.name
 
 
@@ -98,7 +98,7 @@ def format_counted(path: bytes) -> str | None:
 
 
 def keeps_version(speaks: frozenset[FormatName], target: bytes) -> bool:
-    """Return whether Steno keeps the version in the path: only for Google, whose base URL has no version."""
+    """Return whether Steno keeps the version in the path: only for Google, because its base URL has no version."""
     return speaks == {"gemini"} or format_at(target) == "gemini"
 
 

@@ -3,9 +3,9 @@
 1. The decoder returns the values of an object as slices. Steno finds the position of each value if it edits the
    object, or if the object has unusual spaces.
 2. An object with a repeated key is unreadable, because parsers differ on which value counts.
-3. Before decoding, Steno estimates the number of values by counting the bytes `,`, `[` and `{` (marks).
+3. Before decoding, Steno estimates the number of values by counting marks: the bytes `,`, `[` and `{`.
 4. A client that cuts a text inside an emoji sends half a surrogate pair, which the decoder refuses. Steno then decodes
-   a copy in which the escape of U+FFFD replaces this half. Both escapes have the same length: all positions stay right.
+   a copy with the escape of U+FFFD in place of this half. Both escapes have the same length, so all positions stay.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def replaced(json: bytes) -> bytes:
 
 
 LONGEST_KEY = 65_536
-"""Maximum bytes of a key, including the whitespace around the key."""
+"""Maximum bytes of a key, including the whitespace around it."""
 MOST_MEMBERS = 2_000
 FIRST_KEY = 64
-"""Number of bytes at the beginning of an object in which Steno expects the first key."""
+"""Number of bytes at the beginning of an object within which Steno expects the first key."""
 # Possessive quantifiers prevent backtracking.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
@@ -102,7 +102,7 @@ class TooManyMembers(Unreadable):
 
 
 class TooManyValues(Unreadable):
-    """Raised for so many values that decoding would delay other requests and take many times the body's memory."""
+    """Raised for a body with so many values that decoding would delay other requests and take many times its memory."""
 
     reason = Code.TOO_MANY_VALUES
 
@@ -134,7 +134,7 @@ class RawObject:
 
     @lazy
     def members(self) -> dict[str, Member]:
-        """Position of each member."""
+        """Positions of the members, by name."""
         text, members = self.text, dict[str, Member]()
         position = text.index(b"{") + 1
         # If a key is repeated, the decoder keeps only its last value. Bytes then differ, or some are left at the end.
@@ -164,7 +164,7 @@ class RawObject:
         return None if raw is None else bytes(raw)
 
     def elements(self, name: str) -> Sequence[bytes]:
-        """Return the elements of a member as slices. Raises `Unreadable` if it is no array."""
+        """Return the elements of the array `name` as slices. Raises `Unreadable` if the member is no array."""
         return split_array(self.raws[name])
 
     def value(self, name: str) -> object:
@@ -206,7 +206,7 @@ class RawObject:
         return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
-        """Return the span of a member and one comma: the comma after it, or before it if no kept member follows."""
+        """Return the span of a member and one comma: the comma after it; or before it if no later member stays."""
         names = list(self.members)
         index = names.index(name)
         following = [n for n in names[index + 1 :] if n not in removed]
@@ -224,7 +224,7 @@ def _is_usual(text: bytes, raws: Mapping[str, bytes | msgspec.Raw]) -> bool:
 
 
 class LengthenedObject(RawObject):
-    """Object with an array that begins with known elements. Steno does not parse these elements again."""
+    """Object with an array whose first elements Steno has parsed before. Steno does not parse these elements again."""
 
     def __init__(self, text: bytes, start: int, stop: int, known: Sequence[bytes]) -> None:
         """`known`: the elements between the indexes `start` and `stop` of `text`. Raises `Unreadable`."""
@@ -248,8 +248,8 @@ class LengthenedObject(RawObject):
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
     """Return whether JSON has more than `most` values, without decoding it. An empty object or list counts twice.
 
-    Steno first counts all marks. If these are too many, it counts only the marks outside of strings. For bytes that are
-    no JSON the result is arbitrary. `counted` is the known number of marks before `start`.
+    Steno first counts all marks. If there are too many, Steno counts only the marks outside of strings. For bytes that
+    are no JSON the result is arbitrary. `counted`: number of marks before `start`.
     """
     if len(body) <= 2 * most:  # JSON has at most about one value in two bytes.
         return False
@@ -303,8 +303,8 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
 
 
 def decoded_value(raw: bytes) -> object:
-    """Decode JSON. Raises `Unreadable`, also for a key of more than `LONGEST_KEY` characters at any depth, because work
-    on such a key would block all requests."""
+    """Decode JSON. Raises `Unreadable`. Keys of more than `LONGEST_KEY` characters are unreadable at any depth, because
+    work on such a key would block all requests."""
     try:
         value = decoded(raw, _decode_any)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

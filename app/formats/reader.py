@@ -1,4 +1,4 @@
-"""Readers with caches: parse each raw message once, and each body from its first new message on.
+"""Readers with caches: parse each raw message once, and of each body only the new messages.
 
 A client sends its whole history with each request. Most clients repeat the bytes of the last request and append the new
 messages. So Steno looks for the longest cached prefix of a body and parses only the rest: comparing is twenty times as
@@ -38,7 +38,7 @@ LONGEST_MEANT = 1 << 20
 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
-    """Return arguments as canonical JSON. Return them unchanged if they are too large or no JSON."""
+    """Return arguments as canonical JSON; unchanged if they are too large or no JSON."""
     if len(arguments) > LONGEST_MEANT:
         return arguments
     try:
@@ -111,7 +111,7 @@ MOST_NEW = 32
 MESSAGE_BYTES = 700
 """Memory overhead of a message in bytes, in addition to its raw bytes and its texts."""
 PLACE_BYTES = 80
-"""Memory in bytes of a message's entries in a history and in the history's indexes."""
+"""Memory in bytes that a history and its indexes take for each message."""
 
 
 Place = tuple[int, bytes]
@@ -123,7 +123,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes of this entry. Messages that a longer cached history also contains count only for the longer history."""
+    """Bytes of this entry. A message that a longer cached history contains, too, counts only for the longer one."""
     place: Place
     before: Place | None = None
 
@@ -181,8 +181,8 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """Count all bytes of a history in its own entry. Until now, the entry of a longer history counted them, but the
-        cache may drop that entry first."""
+        """Count all bytes of a history in its own entry. Until now, the entry of a longer history counted them. The
+        cache may drop the longer history first."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
@@ -193,7 +193,7 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history and the shorter history that it extends: the longer one's entry counts the bytes of both."""
+        """Drop a history, and also the shorter history that it extends: the dropped entry counted the bytes of both."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -248,8 +248,8 @@ LAST_BYTES = 64
 """Number of bytes at a prefix's end. These bytes and the prefix's length are the cache key of the prefix."""
 ELEMENT_BYTES = 16
 JOINED = 64
-"""Number of elements that are compared with a body at once: joining is faster than a comparison for each element, but
-copies the elements."""
+"""Number of elements that Steno joins and compares with a body at once. Joining is faster than comparing each element,
+but copies the elements."""
 
 _BodyPlace = tuple[int, bytes]
 
@@ -263,7 +263,7 @@ class Beginning(Struct, frozen=True):
     marks: int
     """Number of marks in the prefix, as `holds_more_values` counts them."""
     weight: int
-    """Bytes of this entry. Bytes that a longer cached prefix also contains count only for the longer prefix."""
+    """Bytes of this entry. If a longer cached prefix contains the same bytes, only the longer prefix counts them."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:
@@ -326,7 +326,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix and the shorter prefix that it extends: the longer one's entry counts the bytes of both."""
+        """Drop a prefix, and also the shorter prefix that it extends: the dropped entry counted the bytes of both."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:

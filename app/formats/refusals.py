@@ -229,15 +229,15 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Number of words before and after a number in an error. Steno searches the request for them, next to any digit."""
+"""Number of words on each side of a number in an error. Steno searches the request for them, beside any digit."""
 MOST_PLACES = 8
-"""Maximum number of times that an error may contain a number. Steno assumes that a more frequent number is quoted."""
+"""Maximum occurrences of a number in an error. If there are more, Steno assumes that the error quotes the number."""
 PIECE = 65_536
 """Characters of a request that are searched in one step. Each step blocks all other requests."""
 LONGEST_FOUND = 1_000
 """Characters by which successive pieces of a request overlap, because a match may cross their border."""
 LONGEST_COMPARED = 1 << 20
-"""Maximum bytes of a request that Steno compares with an error. Steno learns no limit from a longer request."""
+"""Maximum bytes of a request that Steno compares with its refusal. If the request is longer, Steno learns no limit."""
 
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
@@ -290,10 +290,10 @@ def _beside(error: str, number: int) -> Iterator[str]:
 
 
 REPEATABLE = frozenset({408, 409, 429})
-"""Statuses below 500 that SDKs retry. They also retry every status from 500 on."""
+"""Statuses below 500 after which SDKs retry. They also retry after every status from 500 on."""
 LONGEST_DATE = 100
 LONGEST_PAUSE = 31_536_000.0
-"""Maximum pause in seconds, one year. Steno shortens longer pauses to this."""
+"""Maximum pause in seconds: one year. Steno shortens a longer pause to this maximum."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -357,7 +357,7 @@ def provider_error(status: int, headers: Iterable[tuple[bytes, bytes]], body: by
 
 
 def _error_in(body: bytes) -> dict[str, Any]:
-    """Return the members of the body's `error` object. Without it, return the body's message, type, param and code."""
+    """Return the members of the body's `error` object; if it is missing, the body's message, type, param and code."""
     value = decoded_body(body)
     value = value[0] if isinstance(value, list) and value else value  # Google sends errors in a list.
     if isinstance(value, dict) and isinstance(error := value.get("error"), dict):

@@ -20,7 +20,7 @@ from app.formats.raw_json import RawObject, Unreadable, decoded_object, object_o
 from app.formats.spec import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
-"""User message that Steno inserts before an assistant message where a provider demands a user message."""
+"""User message that Steno inserts before an assistant message if the provider demands a user message there."""
 
 
 class Placed(NamedTuple):
@@ -97,7 +97,7 @@ class Parts(Struct, frozen=True):
     in_words: Callable[[dict[str, Any], Iterator[str]], dict[str, Any]]
     """Function that replaces the media of a part by the next text. It returns a part without media unchanged."""
     emptied: Callable[[dict[str, Any]], dict[str, Any] | None]
-    """Function that removes empty texts from a part, because some providers refuse them; None if nothing is left."""
+    """Function that removes empty texts from a part, because some providers refuse them; None if the part is empty."""
 
     def altered(
         self, raw: bytes, texts: Sequence[str], media: Sequence[str], member: str = "content", call: Edit | None = None
@@ -137,7 +137,7 @@ def joined(
     """Join user messages that are adjacent only in the payload, for a provider that refuses two in a row.
 
     A string in `member` becomes a part of the type `text_type`. `as_object` makes a JSON object from any raw message.
-    `goes_first` tells whether a part must precede other parts. Messages that were adjacent in the history stay apart.
+    `goes_first` tells whether a part must precede other parts. Messages that are adjacent in the history stay separate.
     """
 
     def parts(raw: bytes) -> list[bytes]:
@@ -240,7 +240,7 @@ def kept_breakpoint(part: Json) -> Json:
 
 
 def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tuple[int, bytes]]:
-    """Return the index of the message (-1 for a tool) and the JSON of each breakpoint, in order."""
+    """Return, for each breakpoint in order, the index of its message (-1 for a tool) and its JSON."""
     # A breakpoint outside of the messages: the provider applies it to the last possible part.
     whole = b'"%b":%b' % (member.encode(), source.raw(member) or b"null")
     holders = enumerate((source.raw("tools") or b"", *payload, whole), -1)
@@ -248,7 +248,7 @@ def _marks(source: RawObject, payload: Sequence[bytes], member: str) -> list[tup
 
 
 def marks_in(raw: bytes, member: str) -> list[bytes]:
-    """Return the breakpoints in JSON, in order. Texts never match, because JSON escapes their quotes."""
+    """Return the JSON of each breakpoint, in order. Texts about breakpoints never match: JSON escapes their quotes."""
     return re.findall(rb'"%b"\s*+:\s*+(\{[^{}]{0,100}"(?:ephemeral|explicit)"[^{}]{0,100}\})' % member.encode(), raw)
 
 

@@ -47,11 +47,11 @@ class AnswerAsked(Struct, frozen=True):
     thinking: int = 0
     """Thinking budget in tokens; the output cap must be larger."""
     choices: int = 1
-    """Number of requested answers. If there are several, Steno sends no frames before the provider's."""
+    """Number of requested answers. If it is above 1, Steno sends no frames before the provider's first frame."""
     wants_usage: bool = True
-    """Whether the client wants usage in a stream. In most formats, every stream reports usage."""
+    """Whether the client wants to receive usage in a stream. In most formats, every stream reports usage."""
     says_whether_usage: bool = True
-    """Whether the request has options about usage in a stream."""
+    """Whether the request has options for usage in a stream."""
 
 
 class Wishes(Struct, frozen=True):
@@ -80,7 +80,7 @@ class WireRequest(Struct, frozen=True):
     `WireFormat.message` parses a slice, and `with_messages` writes a body from slices."""
     model: str
     declared: bytes
-    """The `declaring_members` as received. Steno caches their token count under these bytes."""
+    """JSON of the `declaring_members` as received. It is the cache key of their token count."""
     names: tuple[Named, ...]
     """Members that may hold the conversation id, in order of preference."""
     has_tools: bool
@@ -159,8 +159,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether Steno can count the prompt's tokens reliably. It cannot if the request has tools that the provider
-        runs or a response schema, or if the provider adds or removes text."""
+        """Whether Steno can count the prompt's tokens reliably. It cannot if the request has a response schema or tools
+        that the provider runs, or a member that makes the provider add or remove text."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False
@@ -180,7 +180,7 @@ class WireRequest(Struct, frozen=True):
 
     @classmethod
     def beside(cls, raw: bytes) -> bytes | None:
-        """Return the raw message if it is a member (key and value) outside of the history, else None."""
+        """Return the raw message if it is a member outside of the history, with key and value; else None."""
         return raw if cls.SPEC.beside is not None and cls.SPEC.beside.match(raw) else None
 
     @classmethod
@@ -195,9 +195,9 @@ class WireRequest(Struct, frozen=True):
         return b",".join((*leading, history))
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - most streams report it anyway
-        """Return the body with other messages and without Steno's own members; all other bytes stay the same.
+        """Return the client's body with the given messages as its history, and without Steno's own members.
 
-        `ask_usage` requests the usage of a stream that does not report it by default.
+        All other bytes stay the same. `ask_usage`: also request usage from a stream that does not report it by default.
         """
         history = self.array([raw for raw in raw_messages if self.beside(raw) is None])
         return self.source.spliced({self.SPEC.history: history}, OWN_MEMBERS)
@@ -280,7 +280,7 @@ def read_pins(pin: object, messages: int) -> tuple[int, ...]:
 
 
 OWN_REFERENCE = "stn1."
-"""Prefix of the references to compactions that releases up to 2026-11 gave to clients."""
+"""Prefix of references that releases up to 2026-11 gave to clients. Each reference names a compaction."""
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
@@ -303,7 +303,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """Return the JSON of members that Steno cannot decode, such as huge numbers. The caller counts their tokens."""
+    """Return the JSON of members that Steno cannot decode, for example huge numbers. The caller counts their tokens."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

@@ -68,11 +68,11 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     own_members: frozenset[str]
     """Members that only Steno may set. The operator's parameters may not contain them."""
     optional: tuple[str, ...]
-    """Members, including the operator's parameters, that Steno stops sending once a provider's error names them."""
+    """Members that Steno stops sending once a provider's error names them, even if the operator set them."""
     other_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors, by the name of an optional member. The errors name the member, but have another cause."""
+    """Patterns of errors by optional member. Such an error names the member, but the member is not its cause."""
     unnamed_errors: Mapping[str, Pattern[bytes]] = {}
-    """Patterns of errors, by the name of the optional member that causes them. These errors do not name the member."""
+    """Patterns of errors by optional member. Such an error does not name the member, but the member is its cause."""
     caps: tuple[str, str]
     """Names of the output cap: for most models, and for models that reason by default."""
     least_output: int = 0
@@ -84,7 +84,7 @@ class SummarySpec(Struct, frozen=True, kw_only=True):
     options_member: str = ""
     """Object that contains the options of a call, such as its output cap; empty if they are members of the body."""
     streaming: bytes = b""
-    """End of the path, with the query, that requests a stream; empty if a member of the body requests it."""
+    """End of the path, with the query, that makes the answer a stream; empty if a member of the body does this."""
     always_sent: Mapping[str, Any] = MappingProxyType({"stream": True})
     """Options of every call."""
 
@@ -111,10 +111,10 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     """Pattern of the paths at which Steno compacts, each with a model and a method. None: only at `path`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether the client's history will contain frames that Steno sends before the answer. A provider may refuse a tool
+    """Whether clients put into their history frames that Steno sends before the answer. A provider may refuse a tool
     call after such a frame. So if a request has tools, Steno sends these frames only if the client asks for them."""
     other_paths: tuple[bytes, ...] = ()
-    """Prefixes of other paths of the API. Steno forwards requests there unchanged to the same upstreams."""
+    """Prefixes of the API's other paths. Steno forwards such requests unchanged, to upstreams with the API."""
     counting_path: bytes | None = None
     """Path at which the provider counts the tokens of a prompt."""
     largest_body: int = 50_000_000
@@ -136,9 +136,9 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     cache_key_member: str = "prompt_cache_key"
     """Member with the key of the provider's prompt cache; empty if the format has none."""
     schema_members: tuple[str, ...]
-    """Members that may hold a schema for the answer. Only some models count it as prompt tokens."""
+    """Members that may hold a schema for the answer. With some models only, the schema costs prompt tokens."""
     extending_members: tuple[str, ...]
-    """Members that make the provider add text to the prompt or remove text. Steno cannot count such a prompt."""
+    """Members that make the provider change the prompt: it adds or removes text. Steno cannot count such a prompt."""
     client_tools: frozenset[str | None]
     """Types of tools that the client runs. Steno does not know the prompt tokens of other tools."""
 
@@ -149,7 +149,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     beside: Pattern[bytes] | None = None
     """Pattern of the key of a member with the instructions, if Steno reads this member as the first message."""
     length_tells_window: bool = True
-    """Whether a full window may be the cause of a cut-off answer; False if answers have their own window."""
+    """Whether a full window may be the cause of a cut-off answer. False if the answer has a window of its own."""
 
     answer_members: tuple[str, ...] = ()
     """Members of a frame that may contain the answer object, with `usage` and `model`."""
@@ -163,7 +163,7 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     texts: tuple[Path, ...]
     """Paths of the model's texts, in a frame or an unstreamed answer."""
     late_texts: tuple[Path, ...] = ()
-    """Paths of texts in the last frame. They count only if no earlier frame had text."""
+    """Paths of texts in the last frame. These texts count only if no earlier frame had text."""
     calls: tuple[Path, ...]
     """Paths of the model's calls, or of their types."""
     refusals: tuple[Path, ...] = ()

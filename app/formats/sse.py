@@ -80,7 +80,7 @@ def event(data: bytes, name: str | None = None) -> bytes:
 
 
 def data_of(frame: bytes) -> tuple[int, int] | None:
-    """Return start and stop of a frame's data. Return None unless the frame has exactly one data line."""
+    """Return start and stop of a frame's data; None for a frame without data or with several data lines."""
     start = len(b"data:")
     if not frame.startswith(b"data:"):
         place = frame.find(b"\ndata:")

@@ -40,7 +40,7 @@ class SummaryReader:
         self.error: object = None
         """Parsed JSON of an error that the provider sent with status 200."""
         self.error_is_first = False
-        """Whether the error came before any content. The provider then refused the request."""
+        """Whether the error came before any content. If so, the provider refused the request."""
         self.unreadable = False
         self.done = False
         self.length = 0
@@ -73,7 +73,7 @@ class SummaryReader:
 
     @property
     def held(self) -> int:
-        """Approximate memory of the reader in bytes. Reasoning takes none, because the reader drops it."""
+        """Approximate memory of the reader in bytes. Reasoning takes no memory, because the reader drops it."""
         return self._incomplete + STRING_BYTES * len(self._texts) + self.length + len(self._json or b"")
 
     def feed(self, chunk: bytes) -> None:

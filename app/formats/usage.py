@@ -46,10 +46,10 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "speech": tuple((details, "audio_tokens") for details in _OUTPUT),
     "total": (("", "total_tokens"),),
 }
-"""Members that may hold each number, in order of preference: name of the containing object, and of the member."""
+"""For each number, the members that may hold it, in order of preference. Each entry: containing object, and member."""
 _PREFERRED_LAST = tuple((name, place) for name, places in MEMBERS.items() for place in reversed(places))
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
-"""Pattern of models whose usage may count reasoning in the total, but in no other number."""
+"""Pattern of models for which the total in the usage may include reasoning that no other number includes."""
 LONGEST_WORD = 64
 """Maximum characters of the name of a service tier or a region."""
 TICKS = 10_000_000_000
@@ -89,8 +89,8 @@ def usage_of(said: dict[str, Any], model: str = "", tier: str = "", searches: in
 def bill_of(said: dict[str, Any], model: str = "", tier: str = "", searches: int = 0) -> Bill:
     """Return the parts of an answer that determine its price.
 
-    A gateway may call another provider with the client's own key. The cost then includes that provider's charge. If the
-    answer does not report the charge, the cost is unknown.
+    If a gateway calls another provider with the client's own key, the cost includes this provider's charge. If the
+    answer does not report this charge, the cost is unknown.
     """
     cost = said.get("cost", said.get("estimated_cost"))
     cost = _amount(cost.get("total_cost") if isinstance(cost, dict) else cost)
@@ -135,7 +135,7 @@ def usage_members(spec: FormatSpec, said: Mapping[str, Any]) -> tuple[dict[str, 
 def read_usage(usage: object, model: str = "") -> Tokens:
     """Return the tokens that the provider reported, for the ledger; impossible numbers are None.
 
-    Steno assumes that `prompt_tokens` includes Anthropic's cache parts, unless their sum is larger. Steno adds
+    Steno assumes that `prompt_tokens` includes Anthropic's cache parts, unless it is smaller than their sum. Steno adds
     reasoning to the completion in two cases: reasoning exceeds the completion, or the total is the sum of prompt,
     completion and reasoning. `model` is the model that answered.
     """
@@ -202,7 +202,7 @@ def _count(value: object) -> int:
 
 
 def _numbers(usage: dict[str, Any]) -> dict[str, int]:
-    """Return the numbers from 0 to `MOST_TOKENS` by name in `MEMBERS`. For each name, the first number counts."""
+    """Return the numbers from 0 to `MOST_TOKENS` by name in `MEMBERS`. Of several for one name, the first counts."""
     objects = {name: held for name, held in {**usage, "": usage}.items() if type(held) is dict}
     return {
         name: number

@@ -48,13 +48,13 @@ NOT_IN_PUBLIC_DNS = (
     ".internal",  # reserved by ICANN for private use
     ".svc",  # Kubernetes' short form. It is not reserved, but its registration would break every cluster.
 )
-"""Domains that attackers cannot register. DNS rebinding needs a domain of the attacker's."""
+"""Domains that attackers cannot register. For DNS rebinding, an attacker needs a domain."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
 """Origin schemes of installed programs. No web page has such an origin: even a local file's origin is `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""Content types that pages can send without a CORS preflight, except that of uploads. "" is a body without a type."""
+"""Content types, except those of uploads, that pages can send without a CORS preflight. "" is a body without a type."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -125,7 +125,7 @@ class BytesInFlight:
 
     @contextmanager
     def counted(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that adds bytes of one request to the total. The end of the block subtracts them. The
+        """Yield a function that adds bytes of one request to the total. The end of the `with` block subtracts them. The
         function raises `TooManyBytesInFlight` if the total exceeds the limit."""
         own = 0
 
@@ -232,8 +232,8 @@ def _is_of_this_machine(origin: str) -> bool:
 
 
 def check_type(headers: Headers, *, json_only: bool) -> None:
-    """Raise `UnsupportedMediaType` for a body with a type in `SIMPLE_TYPES`. `json_only`: accept JSON types only. A
-    request with a key in a header needs no check, because browsers send a preflight for it."""
+    """Raise `UnsupportedMediaType` for a body with a type in `SIMPLE_TYPES`; with `json_only`, for any type except
+    JSON. A request with a key in a header needs no check, because browsers send a preflight before it."""
     if not any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers
     ):
@@ -294,7 +294,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def fits_host(name: str, allowed: Iterable[str]) -> bool:
-    """True if an entry is the name, a domain (`.example.com`) that contains the name, or `*`."""
+    """True if `allowed` contains the name, a domain (`.example.com`) that includes the name, or `*`."""
     return any(
         entry == ANY or name == entry.lstrip(".") or (entry.startswith(".") and name.endswith(entry))
         for entry in allowed

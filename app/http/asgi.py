@@ -127,7 +127,7 @@ class Cycle(RequestResponseCycle):
         return b"%b%b\r\n" % (STATUS_LINE[status], lines)
 
     def _frame(self, name: bytes, value: bytes) -> bool:
-        """Set the body's framing from a framing header. Return True if the header asks to close the connection."""
+        """Apply a framing header to the body. Return True if the header asks to close the connection."""
         if name == b"content-length" and self.chunked_encoding is None:
             self.expected_content_length, self.chunked_encoding = int(value), False
         elif name == b"transfer-encoding" and value.lower() == b"chunked":

@@ -26,7 +26,7 @@ JOINED = 64 << 10
 
 NEVER = math.inf
 _TICK = 0.001
-"""Seconds by which a timer may fire early, because the loop's clock has a resolution of 1 ms."""
+"""Seconds by which a timer may fire too early, because the loop's clock has a resolution of 1 ms."""
 
 
 class Timeouts(Struct, frozen=True):
@@ -45,7 +45,7 @@ class _Stalled(Exception):
 class Connection(asyncio.BufferedProtocol):
     """Connection to a provider. It calls `freed` when it can be reused, and `lost` (maybe twice) when it is closed.
 
-    `room`: read buffer. Its bytes are parsed directly after each read, so all connections of a loop can share it.
+    `room`: read buffer. Each read is parsed at once, so all connections of a loop can share the buffer.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.exchange: UpstreamExchange | None = None
         """Exchange that uses the connection; None while the connection is idle."""
         self.deadline = NEVER
-        """Loop time at which the exchange fails, or the idle connection closes. To make it earlier, use `expire_at`."""
+        """Loop time at which the exchange fails, or the idle connection closes. `expire_at` can set an earlier time."""
         self.used = False
         """True once an exchange is complete and the connection can be reused."""
         self.is_full = False
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline (loop time). Replace a later timer. When an earlier timer fires, it sets itself again."""
+        """Set the deadline (loop time). Set the timer if it would fire later; an earlier timer sets itself again."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)

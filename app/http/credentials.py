@@ -22,7 +22,7 @@ KEYS = frozenset(
 )
 """Headers with secret keys of clients."""
 ACCOUNTS = frozenset({b"openai-organization", b"openai-project", b"x-goog-user-project"})
-"""Headers that choose the account to bill, among the accounts of the key."""
+"""Headers that choose which account of the key is billed."""
 CREDENTIALS = KEYS | ACCOUNTS
 
 QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"subscription-key"} | KEYS)

@@ -1,4 +1,4 @@
-"""Headers that Steno sends to providers and returns to clients. Names are in lower case. Order and repeats stay.
+"""Headers that Steno sends to providers and returns to clients. Names are in lower case. Order and repeated names stay.
 
 In a request to a provider, `steno-hops` lists the Steno instances that the request has passed, this instance last. If
 the request comes back, Steno refuses it (`admission.check_hops`). False hops from a client harm only its own request.
@@ -99,7 +99,7 @@ NOT_FOR_SUMMARIES = frozenset(
 )
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding", b"connection"))
-"""Headers that determine where an answer ends, and whether the connection is closed after it."""
+"""Headers that determine where an answer ends, and whether the connection is closed after the answer."""
 _IN_NAMES = bytes(set(range(0x100)) - {*range(0x21), 0x7F, *b'()<>@,;:[]={}\\"'})
 _IN_VALUES = bytes(set(range(0x100)) - {*range(0x20), 0x7F} | {0x09})
 

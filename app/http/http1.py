@@ -173,7 +173,7 @@ class AnswerReading:
         self.complete = True
 
     def take(self, most: int) -> bytes:
-        """Remove unread parts, and return them joined: at least `most` bytes, or all if fewer are unread."""
+        """Remove unread parts, and return them joined: `most` bytes or more, but all bytes if fewer are unread."""
         parts = self.parts
         if len(parts) == 1 or self.unread <= most:
             taken = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -29,18 +29,18 @@ HEAD_BYTES = HEADER_BYTES + 65_536
 MOST_WAITING = 16
 """Maximum number of pipelined requests that wait on one connection."""
 SPARE_CONNECTIONS = 100
-"""Number of connections above the limit that Steno answers with 503. It closes others at once, without an answer."""
+"""Number of connections above the limit that Steno answers with 503. Steno closes further ones without an answer."""
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""Number of parser events in a piece above which other tasks run first. One packet can hold 40,000 HTTP chunks."""
+"""If a piece has more parser events, other tasks run before the next piece. One packet can hold 40,000 HTTP chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 IDLE_SECONDS = 75.0
-"""Seconds after which an idle connection of a client is closed. Most balancers close theirs earlier (nginx after 60).
-If Steno closed first, a request sent at this moment would fail."""
+"""Seconds after which an idle connection of a client is closed. Most balancers close their connections earlier, nginx
+after 60. If Steno closed a connection first, a request sent at this moment would fail."""
 TELLING_SECONDS = 1.0
-"""Seconds that a refused connection stays open, because a client that is still sending reads the answer late."""
+"""Seconds that a refused connection stays open. A client that is still sending reads the answer late."""
 
 
 END_OF_HEAD = b"\r\n\r\n"
@@ -139,8 +139,8 @@ class KnownHead(Struct, frozen=True):
         return cls(own, places[0], head[:start], end, head[end:], len(head), {})
 
     def length_in(self, data: bytes) -> bytes | None:
-        """Return the digits of the content-length if the data begins with this head, in which only these digits may
-        differ; else None. Also None for another number of digits: a longer head might exceed the limit of its size."""
+        """Return the digits of the content-length; None unless the data begins with this head. Only the digits may
+        differ. There must be as many digits as in this head, because a longer head might exceed the size limit."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
         digits = data[len(self._before) : self._gap]

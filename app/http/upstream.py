@@ -36,7 +36,7 @@ LONGEST_REFUSAL = 64 << 10
 MOST_IDLE = 100
 """Maximum number of idle connections. The number of connections in use has no limit."""
 SURPLUS_SECONDS = 1.0
-"""Seconds until an idle connection that exceeds `MOST_IDLE` is closed. Under load, it is reused sooner."""
+"""Seconds until an idle connection above `MOST_IDLE` is closed. Under load, Steno reuses it sooner."""
 STALE_SECONDS = 1.0
 """If a reused connection closes this soon after a request began, Steno assumes that the request was not executed."""
 HEAD_START = 0.25

@@ -1,6 +1,6 @@
 """Calibration: learn the provider's token count as a line over the estimate: reported = offset + ratio x estimate.
 
-The line minimises the relative error of the latest samples and the distance from the prior of the model's family.
+The best line has a small relative error for the latest samples, and is near the line assumed for the model's family.
 Method and sources: docs/estimates.md#calibration.
 """
 
@@ -57,7 +57,7 @@ class LineBounds(Struct, frozen=True):
     ratios: tuple[float, float]
     offsets: tuple[float, float]
     measured: tuple[float, float]
-    """Range of usual ratios. `Calibration.note` reports a ratio outside this range."""
+    """Range of usual ratios. `Calibration.note` reports a ratio that is outside."""
     large: int
     """Smallest estimate of a sample with full weight."""
     least: float
@@ -106,7 +106,7 @@ class Sample(Struct, frozen=True):
 
 
 class Calibration(Struct, frozen=True, dict=True):
-    """Line of one tenant, upstream, model and formula. Requests with tools and without tools have separate lines."""
+    """Line of one tenant, upstream, model and formula. Requests with tools have a line of their own."""
 
     prior: Prior
     recent: tuple[Sample, ...] = ()
@@ -235,8 +235,8 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
 
     Some offsets and ratios are given: the prior's, the lowest and the highest. Each line goes through two samples, or
     goes through one sample and has a given offset or ratio, or has a given offset and a given ratio. At and above the
-    prior's ratio, one of these lines is the best, because the cost is concave between them. Below the prior's ratio,
-    other lines may cost a little less, but Steno ignores them.
+    prior's ratio, one of these lines is the best, because between the lines the cost is concave. Below the prior's
+    ratio, other lines may cost a little less, but Steno ignores them.
     """
     (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
     ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)

@@ -111,7 +111,7 @@ class Price(Struct, frozen=True):
 
 
 Steps = tuple[tuple[int, Price], ...]
-"""Prices by prompt size. Each price applies to prompts with more tokens than its number; the first number is 0."""
+"""Prices with the prompt size from which each applies: to prompts with more tokens than this. The first size is 0."""
 
 
 class Tariff(Struct, frozen=True):
@@ -137,7 +137,7 @@ class Tariff(Struct, frozen=True):
 
 
 class Charge(Struct, frozen=True):
-    """Cost of a call in currency units, and its source; None if unknown."""
+    """Cost of a call in currency units, and the source of the cost; None if unknown."""
 
     cost: float | None = None
     price: Price | None = None
@@ -303,7 +303,7 @@ class Rates(Struct, frozen=True):
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed prices if a model's prices are unknown, in the usual ratio. For a local model, they stand for time."""
+"""Assumed prices, in the usual ratio, if a model's prices are unknown. For a local model, they stand for its time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:

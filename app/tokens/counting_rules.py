@@ -93,7 +93,7 @@ class Pages(Struct, frozen=True):
     page: int
     """Maximum tokens of a page's picture."""
     tokens_per_point: float | None = None
-    """Tokens for each square point of a page; None if all pages cost the same."""
+    """Tokens for each square point of a page's area; None if all pages cost the same."""
     file: int = 0
     """Fixed tokens of a file, in addition to its pages or text."""
     unknown: int = 1_000
@@ -158,7 +158,7 @@ class Encrypted(Struct, frozen=True):
 
 
 class OneByOne(Struct, frozen=True):
-    """Fixed tokens of the tools, of each call and of each result. The prompt contains each one as separate JSON."""
+    """Fixed tokens of the tools, of each call and of each result. Each call and result is separate JSON."""
 
     preamble: int
     must_call: int
@@ -205,7 +205,7 @@ class CountingRules(Struct, frozen=True):
     encrypted: Encrypted = Encrypted(1_000, 6.4)
     files: Pages = PAGES
     variant: str = ""
-    """Part of the calibration's key if several formulas count the same model."""
+    """Part of the calibration's key. It distinguishes formulas that count the same model."""
     picture_scale: float = 1.0
     """Learnt factor for picture tokens."""
 

@@ -90,8 +90,8 @@ def latest_turn(messages: Sequence[Message]) -> int:
 
 
 def turn_reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of reasoning that the provider drops in later turns. `unit_tokens` does not include them, so
-    that its counts stay valid in later turns."""
+    """Return the tokens of reasoning that the provider drops in later turns. Counts of `unit_tokens` do not include
+    them, and so stay valid in later turns."""
     return reasoning_tokens(message, rules, count) if _counts_in_its_turn(message, rules) else 0
 
 
@@ -101,7 +101,7 @@ def _counts_in_its_turn(message: Message, rules: CountingRules) -> bool:
 
 
 def reasoning_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """Return the tokens of a message's reasoning: the larger of two counts, of its text and of its encrypted form."""
+    """Return the tokens of a message's reasoning: those of its text or of its encrypted form, whichever are more."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
@@ -181,7 +181,7 @@ def declared_tokens(
 
 
 def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    """Return the additional tokens of each assistant text, for the name of the request's response format."""
+    """Return the tokens that the name of the request's response format adds to each assistant text."""
     if declarations.response_format is None or rules.gpt_5 or rules.declares_apart or not rules.shows_schema:
         return 0
     return 2 + count(declarations.response_format.name)
@@ -392,7 +392,7 @@ class _Writer:
                 return ["any"]
 
     def _union(self, options: list[Any], indent: str) -> list[str]:
-        """Return the types of a union. If one type is null, each has its own line, with its format as a comment."""
+        """Return the types of a union. If one is null, each type has its own line, with its format as a comment."""
         types = [self._type(option, indent) for option in options]
         if "null" not in types:
             return types

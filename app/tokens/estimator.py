@@ -43,11 +43,11 @@ DECLARED_REMEMBERED = 16
 """Maximum number of tool declarations whose digests are cached."""
 
 COSTLY = 1 << 20
-"""Assumed work of loading a table, or of counting tools or schemas, expressed as bytes of messages."""
+"""Assumed work, in bytes of messages: for loading a table, and for counting tools or schemas."""
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
-"""Cache key for the tokens of declarations: their digest, whether the history has calls, the preceding instructions."""
+"""Cache key of the declarations' tokens: their digest, whether the history has calls, the preceding instructions."""
 
 TokenRules = Callable[[str, str], CountingRules]
 """A format's function that returns the rules for a model and a host. Models with the same costs have equal rules."""
@@ -60,7 +60,7 @@ class Estimator:
         self.counter = tokenizer.counter
         """Function that returns the counter of an encoding."""
         self.heuristics = tokenizer.missing
-        """Encodings whose tables are missing."""
+        """Encodings whose tables are missing: see `Tokenizer.missing`."""
         self._remembered: Cache[bytes, Tokens] = Cache(
             caches or Caches(),
             "tokens",
@@ -113,7 +113,7 @@ class Estimator:
 
 
 class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
-    """Counting rules with their counter and cache; one object for each distinct format and rules."""
+    """Counting rules with their counter and cache. Each combination of a format and rules has one object."""
 
     rules: CountingRules
     count: Counter
@@ -152,7 +152,7 @@ class Prompt(Struct, frozen=True):
     def bound(self) -> int | None:
         """Upper bound of the estimate. Each byte of a new message's text counts as one token.
 
-        None if tools or a schema are uncounted, because a few bytes of references may expand to a long text.
+        None if tools or a schema are uncounted: in a schema, a reference of a few bytes may expand to a long text.
         """
         if self.beside is None and self.declared:
             return None
@@ -167,7 +167,7 @@ class Prompt(Struct, frozen=True):
 
     @property
     def uncounted(self) -> int:
-        """Bytes that `costs` must count. Uncounted tools or schemas, and a table to load, add `COSTLY` bytes each."""
+        """Bytes that `costs` must count. Uncounted tools or schemas add `COSTLY` bytes, and so does a table to load."""
         size = COSTLY if self.beside is None and self.declared else 0
         size += sum([len(message.raw) for unit, _, known in self.units if known is None for message in unit])
         return size + COSTLY if size and not self.way.count.is_ready else size
@@ -253,7 +253,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Return how many of the first `known` messages keep their tokens. New results change the tokens of their unit."""
+    """Return how many of the first `known` messages keep their tokens. A new result changes those of its whole unit."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 

@@ -1,7 +1,7 @@
 """Answers in Messages: add Steno's members on the way to the client.
 
-In a stream `message_start` gets `context_status`, and `message_delta` gets all members. Other frames keep their bytes.
-An unstreamed answer gets all members at its end.
+In a stream, `message_start` gets `context_status`, and `message_delta` gets `context_status` and `context`. All other
+frames keep their bytes. An unstreamed answer gets both members at its end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PING = event(b'{"type": "ping"}', "ping")
 
 @dataclass(slots=True)
 class MessageEvents(EarlyFrames):
-    """Steno's frames in Messages: `ping` events. All clients accept these anywhere, even with additional members."""
+    """Steno's frames in Messages: `ping` events. All clients accept `ping` anywhere, even with additional members."""
 
     def keep_alive(self) -> bytes:
         return KEEP_ALIVE if self.shape == "comment" else PING

@@ -113,8 +113,8 @@ def window_asked(headers: Headers) -> int | None:
 
 
 def _behind_compaction(source: RawObject, elements: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Join all messages through the provider's last compaction into one, because the provider reads no message before
-    this compaction. If the next message has tool results, join this message, too."""
+    """Join all messages up to and including the provider's last compaction into one message. The provider reads no
+    message before this compaction. If the next message has tool results, join this next message, too."""
     marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
     last = next((i for i in marked if holds_compaction(decoded_object(elements[i]))), None)
     if last is None:
@@ -146,8 +146,8 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 
 def refuses_thinking(refusal: bytes, request: WireRequest, *, changed: bool) -> bool:
-    """Return whether a refusal is about signed thinking. If Steno `changed` the history, any complaint about thinking
-    counts. Return False if the client sets `block_binding` itself."""
+    """Return whether a refusal is about signed thinking: always False if the client sets `block_binding`. If Steno
+    `changed` the history, every complaint about thinking counts."""
     if BINDING_MEMBER.decode() in object_of(request.source.value("thinking")):
         return False
     return BINDING_MEMBER in refusal or (changed and _THINKING_REFUSED.search(refusal) is not None)
@@ -182,9 +182,9 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Entries like those of `_PREAMBLES_SINCE`, but with a part of a model's name in place of a version."""
+"""Tokens as in `_PREAMBLES_SINCE`. The first value is a part of a model's name, not a version."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""Each entry: first version; tokens before the tools, by default and with a forced call. Newest versions come first."""
+"""Each entry: first version; tokens before the tools; these tokens if a call is forced. Newest version first."""
 
 
 @lru_cache(maxsize=1_024)

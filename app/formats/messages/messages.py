@@ -5,8 +5,8 @@ compacted the history, all objects through the compaction are one raw message. T
 
 In a rendered view verbatim messages keep their bytes.
 1. Instructions in the history may stand only between a user's and an assistant's message, or last. If their neighbours
-   are gone, Steno moves them to the next such position. Steno never moves expired instructions (`clear_at`): it drops
-   them in earlier turns, and keeps them in the current turn, whose thinking may be signed over them.
+   are gone, Steno moves them to the next such position. Steno never moves instructions that expired by `clear_at`. It
+   drops them in earlier turns. It keeps them in the current turn, because signatures of thinking may cover them.
 2. A history must begin with a user's message.
 3. Cache breakpoints stay on their blocks. A summary gets the last breakpoint of the messages that it replaces. Carried
    and pinned messages lose their breakpoints, because a one-hour breakpoint may not follow a five-minute one.
@@ -133,7 +133,7 @@ def is_server_result(block: Json) -> bool:
 
 
 def is_compaction(block: Json) -> bool:
-    """Return whether a block is the provider's own summary. An empty block does not count: the summary failed."""
+    """Return whether a block is the provider's own summary. An empty block does not count: its summary failed."""
     return block.get("type") == "compaction" and bool(block.get("content") or block.get("encrypted_content"))
 
 
@@ -226,7 +226,7 @@ BREAKPOINTS = Breakpoints(
 
 
 _PASSED_ON = ("document", "search_result")
-"""Types of blocks with quoted content. In a message with tool results, such a block may come from the tool."""
+"""Types of blocks with quoted content. In a message with tool results, a tool may have returned such a block."""
 
 
 def is_beside(raw: bytes) -> bool:
@@ -321,7 +321,7 @@ def _failed(blocks: Sequence[Json]) -> tuple[int, ...]:
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
-    """Return the indexes of texts outside of text blocks, such as texts of results and documents."""
+    """Return the indexes of texts that are not in text blocks but in other blocks, such as results and documents."""
     own = {id(block) for block in blocks if block.get("type") == "text"}
     if len(own) == len(blocks):
         return ()
@@ -402,8 +402,8 @@ def _canonical_inner(block: object, ignore: Sequence[re.Pattern[str]]) -> object
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order.
 
-    `alternate` joins adjacent user messages, for a provider that refuses two in a row; tool results come first in the
-    joined message. Messages that are adjacent in the client's own history stay separate.
+    `alternate`: the provider refuses two user messages in a row. Join those that are adjacent only in the payload, and
+    put tool results first in the joined message.
     """
     instructions = [message.raw for message in conversation.instructions]
     messages = conversation.transcript.messages
@@ -504,8 +504,8 @@ _PARTS = Parts(texts_in_block, _without_media, _without_empty)
 
 
 def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:
-    """Move instructions from a refused position to the next accepted position, or drop them if they are `expired`.
-    `begun`: role before the first entry."""
+    """Move instructions from a refused position to the next accepted position, or else to the last earlier one. Drop
+    `expired` instructions at refused positions. `begun`: role of the message before the first entry."""
     placed: list[Placed] = []
     waiting: list[Placed] = []
     turn = begun

@@ -1,8 +1,8 @@
 """Answers in Responses: add Steno's members on the way to the client.
 
-The first frame of a stream gets `context_status`, and the frame that ends the response gets all members. Other frames
-keep their bytes. A provider opens its stream before it checks the prompt. So Steno treats an error before the first
-item of the answer as a refusal.
+The first frame of a stream gets `context_status`. The frame that ends the response gets `context_status` and `context`.
+Other frames keep their bytes. A provider opens its stream before it checks the prompt. So Steno treats an error before
+the first item of the answer as a refusal.
 
 Sequence numbers must ascend, and a stream has one response id. If Steno ends a provider's stream with an error, the
 error gets the next number and the id of this stream.

@@ -87,8 +87,8 @@ class ResponsesRequest(WireRequest, frozen=True):
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     """Return the reason to forward a request unchanged, or None.
 
-    A reference by id to a stored item is such a reason. Steno cannot read the item, so a summary would omit it, and
-    a cut might separate a result from its call.
+    One such reason is a reference by id to a stored item. Steno cannot read the item: a summary would omit the item,
+    and a cut might separate a result from its call.
     """
     if any(source.value(name) is not None for name in STATE_MEMBERS) or any(map(_is_reference, elements)):
         return Reason(Code.SERVER_STATE)
@@ -109,7 +109,7 @@ def _is_reference(raw: bytes) -> bool:
 
 
 def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Return whether the client asks the provider for compaction: at once, or from a threshold on."""
+    """Return whether the client asks the provider to compact: either now, or when the prompt exceeds a threshold."""
     last = elements[-1] if elements else b""
     if b'"compaction_trigger"' in last and type_of(decoded_object(last, "An item")) == "compaction_trigger":
         return True
@@ -130,11 +130,11 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""Fixed tokens of the tools in models before gpt-5. Negative, because Steno counts headings that these prompts lack."""
+"""Fixed tokens of the tools in models before gpt-5. It is negative: Steno counts headings that their prompts lack."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
-"""`CALL`: additional tokens of a call. `UNKEPT_CALL_BEFORE`: of a call without an id, in models before gpt-5."""
+"""`CALL`: additional tokens of a call. `UNKEPT_CALL_BEFORE`: those of a call without an id, in models before gpt-5."""
 REQUIRED = 8
-"""Additional tokens of gpt-5's tools if the request requires a call."""
+"""Additional tokens of the tools at gpt-5 if the request requires a call."""
 PAGES = Pages(8, file=6)
 """Fixed tokens of each page and of each file, in addition to the file's text."""
 SCHEMA_BEFORE = 1

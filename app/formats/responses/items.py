@@ -1,8 +1,8 @@
 """Items of Responses: the table, and functions that read an item, write its canonical bytes, and render a view.
 
-An item has a type. A message also has a role. A call and its output are separate items with the same id; there are nine
-types of each. A call of a provider's own tool is one item with its result. A reasoning item must stay unchanged and
-before the next item. Before a `compaction` item, which the provider makes, the model reads only leading instructions.
+An item has a type. A message also has a role. A call and its output are separate items with the same id. A call of
+a provider's own tool is one item, and this item has the result, too. A reasoning item must stay unchanged, directly
+before the next item. Of the items before the provider's `compaction` item, the model reads only leading instructions.
 
 Two raw messages are no items: the `instructions` member with its key, and an input that is a text.
 """
@@ -99,7 +99,7 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""Names of the tool and of the arguments member, by type of a provider's own call. Such an item also has the result."""
+"""By type of a provider's own call: name of the tool, and member with the arguments. The result is in the same item."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
@@ -450,7 +450,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """Remove the ids of items whose preceding reasoning is gone, because the provider would look for this reasoning."""
+    """Remove ids of items whose preceding reasoning is gone: the provider would look for the reasoning of such ids."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
@@ -477,8 +477,8 @@ _PARTS = Parts(_texts, _in_words, lambda part: None if part.get("text") == "" el
 
 
 def _left(raw: bytes, part: Altered) -> bytes | None:
-    """Return an item with other texts, with texts in place of its media, or with other arguments of its call. Return
-    None for a removed call."""
+    """Return an item with replaced texts, texts in place of its media, or replaced arguments of its call. Return None
+    for a removed call."""
     if raw.startswith(b'"'):
         return msgspec.json.encode(part.texts[0])
     item = decoded_object(raw, "An item")
@@ -500,7 +500,7 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _with_arguments(held: Any, arguments: str, long_text: Sequence[str]) -> Any:
-    """Return arguments as text or as JSON, like `held`. In an object, shortened arguments replace the long text."""
+    """Return arguments as text or JSON, like `held`. If an object has a long text, only the long text is replaced."""
     if not isinstance(held, dict | list):
         return arguments
     if msgspec.json.encode(held).decode() == arguments:
