@@ -32,9 +32,9 @@ from app.conversation.messages import Kind, Message
 from app.conversation.tool_results import WORDINGS, ResultConfidence
 
 LONGEST_MESSAGE = 16_384
-"""Maximum characters that Steno reads of a message. It reads half of this number at each end of a longer message."""
+"""Maximum characters that Steno reads of a message. Of a longer message, it reads half of this number at each end."""
 LONGEST_OMISSION = 1 << 20
-"""Maximum omitted characters that Steno searches for announcements. If it omits more, it omits the end, too."""
+"""Maximum omitted characters that Steno searches for announcements. If there are more, Steno omits the end, too."""
 EDGE = 2_000
 """Number of characters at each end of a message in which Steno looks for signs of a tool result."""
 LONGEST_HEADING = 500
@@ -42,7 +42,7 @@ LONGEST_HEADING = 500
 GAP = "\0"
 """Character in place of the omitted middle of a message."""
 _HIDDEN = "\ue000"
-"""Replacement for each character that the user did not write, so that positions stay the same."""
+"""Replacement for each character that the user did not write. It keeps the positions of the other characters."""
 
 Span = tuple[int, int]
 """Start and stop, in characters."""
@@ -100,9 +100,9 @@ class _Read:
 def authored_text(
     messages: Sequence[Message], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield each user message from `start` up to `stop`: its index, and the pieces that the user wrote.
+    """For each user message from `start` up to `stop`, yield its index and the pieces that the user wrote.
 
-    Earlier messages show how the client writes results. A message may also announce the next user messages as results.
+    Earlier messages show how the client writes results. They may also announce the next user message as a result.
     """
     users = results = 0
     is_announced = False
@@ -119,7 +119,7 @@ def authored_text(
 
 
 def authored_in(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
-    """Return the pieces of one message that the user wrote, in order.
+    """Return the pieces that the user wrote in one message, in order.
 
     `is_protocol`: most earlier user messages are results.
     """
@@ -202,7 +202,7 @@ def _read(texts: Sequence[str]) -> _Read:
 
 
 def _without_content(text: str) -> str:
-    """If the whole text is one element, such as `<a>...</a>`, remove its content. Keep elements with user tags."""
+    """If the whole text is one element, such as `<a>...</a>`, remove its content, unless the tag is a user tag."""
     said = text.strip()
     tag = _TAG.match(said)
     if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):

@@ -207,7 +207,7 @@ def superseded_places(history: History) -> frozenset[int]:
 
 
 def without_superseded(history: History, superseded: frozenset[int]) -> History:
-    """Return the history with superseded instructions as sealed messages: summaries may replace but not quote them."""
+    """Return the history. Its superseded instructions are sealed: summaries may replace them, but not quote them."""
 
     def messages() -> Iterator[Message]:
         for place, message in enumerate(history):

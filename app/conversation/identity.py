@@ -106,8 +106,8 @@ LONGEST_NAME = 256
 """Maximum length of a conversation's name, in characters."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
-"""Maximum number of positions that Steno looks up, from the history's end back. If all positions that an earlier
-request stored are before these, Steno begins a new conversation."""
+"""Maximum number of positions that Steno looks up, from the history's end back. If no earlier request stored one of
+these positions, Steno begins a new conversation."""
 
 
 class Head(Struct, frozen=True):
@@ -146,8 +146,8 @@ Heads = tuple[tuple[bytes, int], ...]
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> Heads:
-    """Return the heads of a request: the positions before its last turn and after its last message. If the client
-    edits or regenerates the last turn, Steno recognises the conversation by the first position."""
+    """Return the heads of a request: the positions before its last turn and after its last message. If the client edits
+    or regenerates the last turn, Steno recognises the conversation by the position before this turn."""
     messages, digests = transcript.messages, chain.digests
     end, starts = len(messages), messages.turn_starts
     now = ((digests[end], len(starts)),) if end else ()
@@ -165,8 +165,8 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
 
 
 def recognise(chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]) -> Recognition:
-    """Return the conversation of the known head that is latest in the history. If no head is known, return a new
-    conversation. Also return a new one if this head is more than one turn before its conversation's last head.
+    """Return the conversation of the known head that is latest in the history. Return a new conversation if no head is
+    known, or if the latest head is more than one turn before its conversation's last head.
 
     The id of a new conversation depends on the history's digest, so that all replicas agree. If the history continues
     an older position of a conversation, the new conversation is a fork. A fork's id also depends on random bytes.
@@ -193,7 +193,7 @@ TITLE_MESSAGES = 3
 
 
 def title_of(messages: Sequence[Message]) -> str:
-    """Return the first words of the user on one line, as a title; empty if the first messages have none."""
+    """Return the first words of the user on one line, as a title; empty if the first messages have no such words."""
     of_user = (message for message in messages if message.kind is Kind.USER)
     for message in islice(of_user, TITLE_MESSAGES):
         if len(message.raw) <= LONGEST_TITLED:

@@ -51,8 +51,8 @@ class Kind(Enum):
     """A message that the client program wrote in the user's role. It begins no turn. See `client_context`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """A message of tool results and texts of the client program. A user message that reads like a result may get this
-    kind: see `ResultConfidence`."""
+    """A message with tool results, and maybe texts of the client program. A user message that reads like a result may
+    get this kind: see `ResultConfidence`."""
     OTHER = auto()
     """A message with an unknown role or type, or instructions that expire or were superseded."""
 
@@ -118,13 +118,13 @@ class Message(Struct, frozen=True, weakref=True):
     raw: bytes
     digest: bytes
     """Keyed digest of this message's canonical form: messages with the same meaning have equal digests. Each format
-    defines its canonical form, because only the format knows the members of its messages (`formats/reader.py`)."""
+    defines its canonical form (see `formats/reader.py`), because only the format knows the members of its messages."""
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
     """Call id of each result in the message; empty for a result that names no call."""
     callers: tuple[Caller | None, ...] = ()
-    """Position of the call for each of `answers`; None for a result without a call. The history sets it."""
+    """Position of the call for each of `answers`; None for a result without a call. The history sets this field."""
     owners: tuple[int, ...] = ()
     """For each text, the index in `answers` of the result with this text; -1 if the text is in no result. The tuple is
     empty if all texts belong to the first result."""
@@ -152,7 +152,7 @@ class Message(Struct, frozen=True, weakref=True):
     result_confidence: ResultConfidence = ResultConfidence.NONE
     """Confidence that a user message is a tool result, if the format does not mark results."""
     continues: bool = False
-    """True for a user message that begins no turn. The history sets it."""
+    """True for a user message that begins no turn. The history sets this field."""
 
     @property
     def begins_turn(self) -> bool:
@@ -160,7 +160,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """Return whether the client wrote a tool's result as user text, and the previous message has the call."""
+        """Return whether this is a tool's result in user text. The previous message contains the call."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property
@@ -222,8 +222,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """History that this history extends. It is set if that history lacked `chained` and `counted`. When Steno computes
-    these fields for this history, it also sets them in `shorter`, for other histories that extend `shorter`."""
+    """History that this history extends; None if that history already had `chained` or `counted`. When Steno computes
+    these fields of this history, it also sets them in `shorter`, for other histories that extend `shorter`."""
     chained: Any = None
     """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None
@@ -350,7 +350,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return reduce(or_, map(_held_by, self), 0)
 
     def _units_of(self, longer: History) -> tuple[int, ...]:
-        """Return the unit starts of a longer history. Its new messages may extend the last unit of this history."""
+        """Return the unit starts of a longer history, whose new messages may extend the last unit of this history."""
         starts = self.unit_starts
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -376,7 +376,7 @@ def _in_turn(messages: Iterable[Message], before: History | None) -> list[Messag
 
 
 def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]:
-    """Return the messages, with `callers` set in those with results. The calls may also be in `before`."""
+    """Return the messages, with `callers` set in each message with results. `before` may also contain the calls."""
     if not any(message.answers for message in messages):
         return messages
     start = len(before)
@@ -405,7 +405,7 @@ def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller
 
 
 def _callers(messages: Sequence[Message]) -> dict[int, tuple[Caller | None, ...]]:
-    """Map the index of each message with results to the positions of their calls."""
+    """Map the index of each message with results to the positions of the calls that these results answer."""
     pairing = CallPairing()
     found: dict[int, tuple[Caller | None, ...]] = {}
     for index, message in enumerate(messages):
@@ -472,9 +472,9 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
 class Transcript:
     """The messages after the leading instructions, and the positions where they may be cut.
 
-    A turn reaches from a user message up to the next user message that begins a turn. A unit is an assistant message
-    with its tool results, and the messages bound to them. A cut at position p separates the first p messages from the
-    rest. A cut is never inside a unit.
+    A turn reaches from a user message up to the next user message that begins a turn. A unit is a single message, or
+    messages that must stay together, such as an assistant message with its tool results. A cut at position p separates
+    the first p messages from the rest. A cut is never inside a unit.
     """
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:

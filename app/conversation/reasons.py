@@ -1,7 +1,7 @@
 """Reasons why Steno did not compact a request, or why a compaction had less effect than intended.
 
-This is the only list of reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store.
-Decisions depend on the codes; their texts are for output only.
+All reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store are in this list. Decisions
+depend on the codes; the codes' texts are for output only.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def because(code: Code, detail: str = "") -> Reasons:
 
 
 def joined(reasons: Iterable[Reason]) -> str | None:
-    """Join distinct reasons in one line. Reasons in `PROBLEMS` come last, after a colon. None without reasons."""
+    """Join distinct reasons in one line; None without reasons. Reasons in `PROBLEMS` come last, after a colon."""
     unique = dict.fromkeys(reasons)
     parts = ([each for each in unique if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
     return ": ".join(", ".join(each.text for each in part) for part in parts if part) or None
@@ -235,7 +235,7 @@ _FAULT = "This is the provider's own trouble: add summary.fallbacks to be indepe
 
 
 def hint_for(why: Reasons) -> str | None:
-    """Return the advice for a reason: for the first one that has advice."""
+    """Return the advice for the first reason with advice; None if no reason has advice."""
     return next((remedy for reason in why if (remedy := _remedy(reason)) is not None), None)
 
 

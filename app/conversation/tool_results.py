@@ -36,7 +36,7 @@ class ResultConfidence(Enum):
     POSSIBLE = auto()
     """The message reads like a result, but may contain the user's words."""
     LIKELY = auto()
-    """The message has words that users also write. It is a result only if the assistant made a call before it."""
+    """The message has words that users also write. It is a result only if the message before it ends with a call."""
     CERTAIN = auto()
     """The message has words that only programs write."""
 

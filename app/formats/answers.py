@@ -47,7 +47,7 @@ class AnswerEditor:
     """Editor of one streamed or unstreamed answer to the client. It also records the answer's usage, end and errors.
 
     Unreadable bytes pass unchanged. `edit` takes the frames of a stream in order, one at a time, each with its final
-    blank line. The last frame may be incomplete. Each format defines the frames to edit (`NOTABLE`), and edits them.
+    blank line. The last frame may be incomplete. Each format selects the frames by `NOTABLE`, and edits them.
     """
 
     SPEC: ClassVar[FormatSpec]
@@ -178,7 +178,7 @@ class AnswerEditor:
     ) -> AsyncIterator[bytes]:
         """Yield the stream from a body with status 200. If the body is an error, yield frames that report the error.
 
-        `is_stream`: the content type is that of a stream. Raises `UpstreamUnreadable` for other bodies than these two.
+        `is_stream`: the content type is that of a stream. Raises `UpstreamUnreadable` for any other kind of body.
         """
         start, begun = b"", False
         async for chunk in chunks:

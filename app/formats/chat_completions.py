@@ -290,7 +290,7 @@ def _left(raw: bytes, part: Altered) -> bytes:
 
 
 def _with_calls(message: Json, calls: Sequence[tuple[int, str]]) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """Return members to replace and to remove, so that only `calls` remain. Without calls, the list is removed."""
+    """Return members to replace, and members to remove, so that only `calls` remain. An empty list is removed."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:
@@ -324,7 +324,7 @@ class CompactionEvents(EarlyFrames):
     """
 
     head: dict[str, object] = field(init=False)
-    """Id, time in Unix seconds and model of Steno's frames. The editor writes them into the provider's frames."""
+    """Id, time (in Unix seconds) and model of Steno's frames. The editor writes them into the provider's frames."""
 
     def __post_init__(self) -> None:
         self.head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time()), "model": self.model}

@@ -146,7 +146,7 @@ class WireFormat:
         return model if len(model) <= LONGEST_MODEL else ""
 
     def alone(self, raw: bytes) -> bytes:
-        """Return a raw message as a JSON value. Instructions that are a member (key and value) get braces."""
+        """Return a raw message as a JSON value. If the message is a member with its key, add braces."""
         return b"{%b}" % raw if self.spec.beside is not None and self.spec.beside.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:

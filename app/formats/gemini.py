@@ -216,7 +216,7 @@ def _sort(part: Json) -> str:
 
 
 def text_of(part: Json) -> str | None:
-    """Return a part's text, if any. For a result: its only member if this is a string, else the result as JSON."""
+    """Return a part's text, if any. For a result whose only member is a string: the string; else the result's JSON."""
     match _sort(part):
         case "text":
             return text_at(part, "text")
@@ -300,7 +300,7 @@ def _canonical_part(part: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
-    `alternate`: join user contents that are adjacent only in the payload, because the provider refuses two in a row.
+    `alternate`: the provider refuses two user contents in a row. Join those that are adjacent only in the payload.
     """
     payload: list[Placed] = []
     for each in placed(conversation, view, SPEC.user_message, _left):
@@ -389,7 +389,7 @@ class GeminiEditor(AnswerEditor):
 
     @classmethod
     def refusal(cls, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """Return the body for a refusal. Its code is the provider's, or else the status (400 if this is lower)."""
+        """Return the body for a refusal. Its code is the provider's, or else the status; a lower status becomes 400."""
         said = provider_error(status, headers, body, now)
         names = ("message", "status", "details")
         given = {name: said[name] for name in names if isinstance(said.get(name), str | list)}

@@ -100,7 +100,7 @@ def openai_media(kind: str, members: Mapping[str, Any], url: str, size: int) -> 
 LONGEST = 43 << 20
 """Maximum characters of a document's base64 that Steno reads: 32 MB decoded, the maximum that providers accept."""
 MOST_UNPACKED = 4 << 20
-"""Maximum bytes that Steno unpacks of a document. For other streams, it assumes the average glyphs of unpacked ones."""
+"""Maximum unpacked bytes of a document. For streams beyond this, Steno assumes the average glyphs of unpacked ones."""
 LARGEST_STREAM = 1 << 20
 MOST_STREAMS = 20_000
 MOST_PAGES = 3_000

@@ -1,7 +1,7 @@
 """Paths: the format of a request's path, all formats, and the paths whose conversations Steno does not compact.
 
-A new format needs a module with a table, an entry here, and samples in `tests/conformance`. The table lists the paths
-of its API.
+A new format needs a module with a table, an entry in `FORMATS`, and samples in `tests/conformance`. The table lists the
+paths of its API.
 """
 
 from __future__ import annotations

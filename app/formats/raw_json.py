@@ -31,7 +31,7 @@ _LONE = re.compile(
 BLOCK = 65_536
 """Bytes processed in one step, during which other threads wait."""
 ESCAPE = 6
-"""Length of an escape in bytes. Searched blocks overlap by this length, because an escape may cross their border."""
+"""Length of an escape in bytes. Searched blocks overlap by this length, because an escape may be in two of them."""
 _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -202,7 +202,7 @@ class RawObject:
         return b"".join((*pieces, self.text[position:]))
 
     def with_status(self, members: bytes) -> bytes:
-        """Return the object with these `STATUS_MEMBERS` in place of existing ones."""
+        """Return the object with `members` at its end, in place of any `STATUS_MEMBERS` that it had."""
         return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def canonical_part(part: Any, volatile: Container[str], ignore: Sequence[re.Patt
 def canonical_content(
     content: Any, volatile: Container[str], types: Container[object], ignore: Sequence[re.Pattern[str]]
 ) -> Any:
-    """Return the canonical form of a content: a single text part of one of `types` becomes its text."""
+    """Return the canonical form of a content. A single part whose type is in `types` becomes its text."""
     if isinstance(content, str):
         return without(content, ignore)
     if not isinstance(content, list):
@@ -88,7 +88,7 @@ def canonical_content(
 
 
 def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, ResultConfidence]:
-    """Return a message's kind, and the confidence that the message is a tool result. `plain`: it has only texts."""
+    """Return a message's kind, and the confidence that it is a tool result. `plain`: the message has only texts."""
     if kind is not Kind.USER or not plain:
         return kind, ResultConfidence.NONE
     return (Kind.CLIENT, ResultConfidence.NONE) if is_client_text(texts) else (kind, result_confidence(texts))
@@ -123,7 +123,7 @@ class _Known(Struct, frozen=True):
     history: History
     size: int
     weight: int
-    """Bytes of this entry. A message that a longer cached history contains, too, counts only for the longer one."""
+    """Bytes of this entry. Messages shared with a longer cached history count only in that history's entry."""
     place: Place
     before: Place | None = None
 
@@ -149,8 +149,8 @@ class MessageReader:
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
-        """Messages of cached histories, by their raw bytes. If a client edits its history, most messages are still
-        found here."""
+        """Messages of cached histories, by their raw bytes. If a client edits its history, Steno still finds most
+        messages here."""
         self._histories: Cache[Place, _Known] = Cache(caches, "histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
         """Cached prefixes of request bodies, for `WireFormat.read`."""
@@ -193,7 +193,7 @@ class MessageReader:
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """Drop a history, and also the shorter history that it extends: the dropped entry counted the bytes of both."""
+        """Drop a history, and also the shorter history that it extends, whose bytes only the dropped entry counted."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -243,7 +243,7 @@ SHORTEST = 32_768
 SEPARATORS = (b",", b", ")
 """Usual separators between the elements of an array."""
 MOST_COMPARED = 500
-"""Maximum number of prefixes that Steno compares with a body, the longest first. This takes about 0.1 ms."""
+"""Maximum number of prefixes that Steno compares with a body, the longest first. The comparisons take about 0.1 ms."""
 LAST_BYTES = 64
 """Number of bytes at a prefix's end. These bytes and the prefix's length are the cache key of the prefix."""
 ELEMENT_BYTES = 16
@@ -263,7 +263,7 @@ class Beginning(Struct, frozen=True):
     marks: int
     """Number of marks in the prefix, as `holds_more_values` counts them."""
     weight: int
-    """Bytes of this entry. If a longer cached prefix contains the same bytes, only the longer prefix counts them."""
+    """Bytes of this entry. Bytes shared with a longer cached prefix count only in that prefix's entry."""
     before: _BodyPlace | None = None
 
     def begins(self, body: bytes) -> bool:
@@ -326,7 +326,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: _BodyPlace) -> None:
-        """Drop a prefix, and also the shorter prefix that it extends: the dropped entry counted the bytes of both."""
+        """Drop a prefix, and also the shorter prefix that it extends, whose bytes only the dropped entry counted."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:

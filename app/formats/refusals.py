@@ -229,7 +229,7 @@ def says_no_such_path(status: int, body: bytes) -> bool:
 
 
 WORDS = 3
-"""Number of words on each side of a number in an error. Steno searches the request for them, beside any digit."""
+"""Number of words on each side of an error's number. Steno searches the request for these words next to any digit."""
 MOST_PLACES = 8
 """Maximum occurrences of a number in an error. If there are more, Steno assumes that the error quotes the number."""
 PIECE = 65_536
@@ -305,7 +305,7 @@ def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | None:
-    """Return the pause in seconds from `retry-after`; None if there is none. `now` is in Unix seconds."""
+    """Return the pause in seconds from `retry-after`; None without this header. `now` is in Unix seconds."""
     named = dict(headers)
     for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         said = named.get(name, b"").strip()

@@ -2,7 +2,7 @@
 
 Some providers cache a prompt only up to its breakpoints. Recalled text is a quotation before the last user message.
 Steno removes the quotation in the next turn, so the cached prefix must end before the quotation. Steno adds a
-breakpoint there if the client sets breakpoints itself and the provider allows one more.
+breakpoint before the quotation if the client sets breakpoints itself and the provider allows one more.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Breakpoints(Struct, frozen=True):
     """Names of members with a breakpoint. Steno writes the first name that the client uses."""
     types: frozenset[str] = frozenset()
     text_type: Callable[[Json], str | None] = lambda _: None
-    """Function that returns the type of the text part that Steno makes of a content string; None keeps the string."""
+    """Function that returns the type of the text part that Steno makes of a content string; None to keep the string."""
 
     def may_be_set(self, source: RawObject) -> bool:
         """Return whether the client may have set breakpoints. The text search is fast, but only False is certain."""

@@ -29,7 +29,7 @@ class TooManyMessages(Unreadable):
 
 
 class BodyBounds(Struct, frozen=True):
-    """Maximum numbers of JSON values and messages in a body that Steno parses. It forwards a larger body unchanged."""
+    """Maximum numbers of JSON values and messages in a body that Steno parses. A larger body is forwarded unchanged."""
 
     values: int = 200_000
     messages: int = 20_000
@@ -61,7 +61,7 @@ class Wishes(Struct, frozen=True):
     focus: str = ""
     """Client's instructions for the summary, from `context.instructions`."""
     pins: tuple[int, ...] = ()
-    """Indexes in `raw_messages` of the messages that stay verbatim, from `context.pin`."""
+    """Messages that stay verbatim, from `context.pin`, as indexes in `raw_messages`."""
     threshold: int | None = None
     """Compaction trigger of this request, in prompt tokens."""
 
@@ -159,8 +159,8 @@ class WireRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether Steno can count the prompt's tokens reliably. It cannot if the request has a response schema or tools
-        that the provider runs, or a member that makes the provider add or remove text."""
+        """Whether Steno can count the prompt's tokens reliably. It cannot if the request has tools that the provider
+        runs, a response schema, or a member that makes the provider add or remove text."""
         spec, source = self.SPEC, self.source
         if any(b"json_schema" in (source.raw(name) or b"") for name in spec.schema_members):
             return False
@@ -255,7 +255,7 @@ def read_options(source: RawObject) -> Mapping[str, Any]:
 
 
 def read_focus(instructions: object, param: str = "context.instructions") -> str:
-    """Return the checked instructions for the summary. Raises `InvalidRequest` with the member's name (`param`)."""
+    """Return the checked instructions for the summary. Raises `InvalidRequest`, which names the member by `param`."""
     if instructions is None:
         return ""
     if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
@@ -284,7 +284,7 @@ OWN_REFERENCE = "stn1."
 
 
 def check_compaction(item: Mapping[str, Any], history: str) -> None:
-    """Raise `InvalidRequest` for a compaction by an earlier release of Steno. `history`: name of the history member."""
+    """Raise `InvalidRequest` if the item is a compaction by an earlier Steno. `history`: name of the history member."""
     sealed = (item.get(member) for member in ("encrypted_content", "signature"))
     if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
         raise InvalidRequest(

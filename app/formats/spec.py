@@ -108,13 +108,13 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     path: bytes
     """Path of Steno's own calls, with `{model}` for the model. Without an `address`, clients use this path, too."""
     address: Pattern[bytes] | None = None
-    """Pattern of the paths at which Steno compacts, each with a model and a method. None: only at `path`."""
+    """Pattern of paths at which Steno compacts; they have a model and a method. If None, it compacts only at `path`."""
     methods: frozenset[bytes] = frozenset()
     early_is_content: bool = False
-    """Whether clients put into their history frames that Steno sends before the answer. A provider may refuse a tool
-    call after such a frame. So if a request has tools, Steno sends these frames only if the client asks for them."""
+    """Whether frames that Steno sends before the answer enter the client's history. A provider may refuse a tool call
+    after such a frame. So if a request has tools, Steno sends these frames only if the client asks for them."""
     other_paths: tuple[bytes, ...] = ()
-    """Prefixes of the API's other paths. Steno forwards such requests unchanged, to upstreams with the API."""
+    """Prefixes of other paths of the API. Steno forwards their requests unchanged, to upstreams with this API."""
     counting_path: bytes | None = None
     """Path at which the provider counts the tokens of a prompt."""
     largest_body: int = 50_000_000
@@ -136,9 +136,9 @@ class FormatSpec(Struct, frozen=True, kw_only=True):
     cache_key_member: str = "prompt_cache_key"
     """Member with the key of the provider's prompt cache; empty if the format has none."""
     schema_members: tuple[str, ...]
-    """Members that may hold a schema for the answer. With some models only, the schema costs prompt tokens."""
+    """Members that may hold a schema for the answer. Only for some models does the schema cost prompt tokens."""
     extending_members: tuple[str, ...]
-    """Members that make the provider change the prompt: it adds or removes text. Steno cannot count such a prompt."""
+    """Members that make the provider add text to the prompt, or remove text. Steno cannot count such a prompt."""
     client_tools: frozenset[str | None]
     """Types of tools that the client runs. Steno does not know the prompt tokens of other tools."""
 

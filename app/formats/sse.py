@@ -75,7 +75,7 @@ def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
 
 
 def event(data: bytes, name: str | None = None) -> bytes:
-    """Return a frame. By default it has no `event:` line, because old SDKs crash on named events."""
+    """Return a frame. By default, the frame has no `event:` line, because old SDKs crash on named events."""
     return (b"event: " + name.encode() + b"\n" if name else b"") + b"data: " + data + b"\n\n"
 
 

@@ -212,7 +212,7 @@ class SummaryDialect:
         options: Mapping[str, Any],
     ) -> bytes:
         """Return a body that appends the instructions to the conversation, so that the provider can use its cache.
-        `messages` (raw) and `cached` (see `WireRequest.cached`) must be of this format."""
+        `messages` and `cached` (see `WireRequest.cached`) contain raw JSON of this format."""
         spec = self.spec.summary
         members = {name: msgspec.Raw(raw) for name, raw in cached.items()}
         choices = {

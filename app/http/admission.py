@@ -36,7 +36,7 @@ _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNOR
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 MOST_HOPS = 16
-"""Maximum number of Steno instances that a request may have passed. This also ends a loop through many replicas."""
+"""Maximum number of Steno instances that a request may have passed. The limit also ends a loop of many replicas."""
 
 ANY = "*"
 
@@ -48,7 +48,7 @@ NOT_IN_PUBLIC_DNS = (
     ".internal",  # reserved by ICANN for private use
     ".svc",  # Kubernetes' short form. It is not reserved, but its registration would break every cluster.
 )
-"""Domains that attackers cannot register. For DNS rebinding, an attacker needs a domain."""
+"""Domains that attackers cannot register. DNS rebinding needs a domain that the attacker has registered."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
 """Origin schemes of installed programs. No web page has such an origin: even a local file's origin is `null`."""

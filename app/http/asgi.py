@@ -184,7 +184,7 @@ async def read_body(
     count: Callable[[int], None] = lambda _: None,
     connection: Cycle | None = None,
 ) -> bytes:
-    """Return the whole body. `count`: called with the size of each piece; may raise.
+    """Return the whole body. `count` is called with the size of each piece, and may raise an exception.
 
     Raises `BodyTooLarge` (before the body is read, if the headers announce its length), `RequestTimedOut` or
     `ClientDisconnected`.

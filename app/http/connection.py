@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.exchange: UpstreamExchange | None = None
         """Exchange that uses the connection; None while the connection is idle."""
         self.deadline = NEVER
-        """Loop time at which the exchange fails, or the idle connection closes. `expire_at` can set an earlier time."""
+        """Loop time at which the exchange fails or the idle connection closes. Use `expire_at` for an earlier time."""
         self.used = False
         """True once an exchange is complete and the connection can be reused."""
         self.is_full = False
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """Set the deadline (loop time). Set the timer if it would fire later; an earlier timer sets itself again."""
+        """Set the deadline (loop time). Move a later timer to it. An earlier timer moves itself to it on firing."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)
@@ -208,8 +208,8 @@ class UpstreamExchange:
         self.status, self.headers = reading.status, reading.headers
 
     async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
-        """Return the unread part of the body, and keep it unread. If the part has at most `beyond` bytes, first wait
-        for more, at most `seconds`. Raises `Upstream...` errors."""
+        """Return the unread part of the body, and keep it unread. If the part has at most `beyond` bytes, first wait at
+        most `seconds` for more bytes. Raises `Upstream...` errors."""
         reading = self._reading
         if reading.unread <= beyond and not reading.complete:
             timer = self._connection.loop.call_later(seconds, self.wake)

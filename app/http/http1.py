@@ -51,8 +51,8 @@ class RequestHead:
         self.is_safe = method in _SAFE
 
     def for_body(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
-        """Return the head for this body. If the headers have no content length, add it, or chunked encoding for a
-        streamed body. Raises `UpstreamDisconnected` for a wrong content length."""
+        """Return the head for this body. If the headers have no content length, add it; for a streamed body, add
+        chunked encoding instead. Raises `UpstreamDisconnected` for a wrong content length."""
         line, rest, length = self._line, self._rest, _length(self._given, content)
         if self._given:
             pass

@@ -33,7 +33,7 @@ SPARE_CONNECTIONS = 100
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""If a piece has more parser events, other tasks run before the next piece. One packet can hold 40,000 HTTP chunks."""
+"""If a piece has more parser events than this, other tasks run next. One packet can hold 40,000 HTTP chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 IDLE_SECONDS = 75.0
@@ -191,7 +191,7 @@ class StrictProtocol(HttpToolsProtocol):
     _served: Cycle | None = None
     """Request that is being answered, or was answered last."""
     _refusal: StenoError | None = None
-    """Error for an unreadable request, sent after the answers to earlier requests. Steno then reads no more bytes."""
+    """Error for an unreadable request, sent after earlier requests' answers. Steno reads nothing after the request."""
     _closing = False
     """True once nothing more is read or written."""
 

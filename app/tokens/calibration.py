@@ -24,7 +24,7 @@ SIZES = (1_000, 10_000, 100_000)
 """A new line replaces the old line only if they differ by more than `TOLERANCE` at one of these estimates."""
 
 KEPT = 8
-"""Maximum number of samples of large prompts, and also of small prompts. A small prompt never displaces a large one."""
+"""Maximum number of samples, for large and for small prompts separately. A small prompt never displaces a large one."""
 NOISE = 0.001
 """A line's cost grows with `log1p(error / NOISE)`. `error`: sum of the line's relative errors (see `_best`)."""
 OFFSET_SCALE = 2_000
@@ -47,7 +47,7 @@ EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
 """Number of latest samples that an exact line predicts to within `EXACT` (a share of the count) or `EXACT_TOKENS`."""
 CLEAR = 0.1
-"""Maximum uncertainty of the text's count (`tolerance_of`), as a share of the pictures' estimated tokens. If the
+"""Maximum uncertainty of the text's count, as a share of the pictures' estimated tokens (see `tolerance_of`). If the
 uncertainty is larger, Steno does not learn the cost of pictures from the request."""
 SCALE_STEP = 0.05
 """Step between picture scales, as a natural logarithm. It is coarse, because Steno recounts prompts at a new scale."""
@@ -57,7 +57,7 @@ class LineBounds(Struct, frozen=True):
     ratios: tuple[float, float]
     offsets: tuple[float, float]
     measured: tuple[float, float]
-    """Range of usual ratios. `Calibration.note` reports a ratio that is outside."""
+    """Range of usual ratios. `Calibration.note` reports any other ratio."""
     large: int
     """Smallest estimate of a sample with full weight."""
     least: float

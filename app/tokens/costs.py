@@ -111,7 +111,7 @@ class Price(Struct, frozen=True):
 
 
 Steps = tuple[tuple[int, Price], ...]
-"""Prices with the prompt size from which each applies: to prompts with more tokens than this. The first size is 0."""
+"""Pairs of prompt size and price. A price applies to prompts with more tokens than its size. The first size is 0."""
 
 
 class Tariff(Struct, frozen=True):

@@ -131,8 +131,8 @@ def system_text(messages: Iterable[Message]) -> str | None:
 def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> tuple[int, ...]:
     """Return the tokens of each message of a unit.
 
-    In the prompt, parallel calls are one text, and their results are another. Each result message gets the tokens of
-    its own text. The message with the calls gets the remaining tokens.
+    In the prompt, parallel calls are one text, and their results are another text. Each result message gets the tokens
+    of its own text. The message with the calls gets the remaining tokens.
     """
     if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
         return (_message_tokens(unit[0], unit[0].name, rules, count),)

@@ -253,7 +253,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """Return how many of the first `known` messages keep their tokens. A new result changes those of its whole unit."""
+    """Return how many of the first `known` messages keep their tokens. A new result changes its whole unit's tokens."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 

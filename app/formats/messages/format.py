@@ -1,7 +1,7 @@
 """Requests of Messages, token costs of Claude, and the `WireFormat`.
 
 Claude's costs follow Anthropic's documentation as far as possible. Other models cost the same in every format. The
-constants are in Claude's own tokens. An estimate is in tokens of o200k_base, which calibration converts to Claude's.
+constants are in Claude's own tokens. Estimates are in tokens of o200k_base. Calibration converts them to Claude's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMPACTION_PROMPTS = (
 """A request's last text begins with one of these if the client compacts its history itself."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
-"""Option for thinking that was signed over another prompt. The provider's refusals of this thinking name the option."""
+"""Option of `thinking`. If thinking was signed over another prompt, the provider's refusal names this option."""
 _THINKING_REFUSED = re.compile(
     rb"(?:signature|data). in .(?:redacted_)?thinking. block"
     rb"|blocks in the latest assistant message cannot be modified"

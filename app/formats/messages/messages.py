@@ -100,7 +100,7 @@ SPEC = FormatSpec(
 
 MARK = CACHE_CONTROL
 SEALED = frozenset({"thinking", "redacted_thinking"})
-"""Types of blocks that sign everything before them. Steno sends them unchanged and in place, or drops them."""
+"""Types of blocks that sign everything before them. Steno sends such a block unchanged and in place, or drops it."""
 SERVER_USES = frozenset({"server_tool_use", "mcp_tool_use"})
 """Types of calls that the provider runs itself. The assistant's messages also contain their results."""
 _RESULT = "tool_result"
@@ -306,7 +306,7 @@ def _is_client_text(blocks: Sequence[Json]) -> bool:
 
 
 def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
-    """Return the index of each text's tool result, -1 for other texts. Empty if the first result has all texts."""
+    """Return, for each text, the index of its tool result; -1 without one. Empty if the first result has all texts."""
     owners = list[int]()
     results = count()
     for block in blocks:

@@ -4,7 +4,7 @@ The history is `input`, a text or items. Steno forwards a request unchanged if t
 the client asks the provider to compact it.
 
 OpenAI's models see tools, calls and schemas in another form than in Chat Completions, so the costs differ. Grok's costs
-differ, too. Costs are from prompts whose size the providers reported (docs/estimates.md).
+differ, too. Costs are from prompts whose size the providers reported: see docs/estimates.md.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ PAGES = Pages(8, file=6)
 SCHEMA_BEFORE = 1
 """Fixed tokens of the response format, in addition to its text, in models before gpt-5."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
-"""`GROK_PREAMBLE`: tokens at the beginning of every prompt of Grok. `GROK_TOOLS`: fixed tokens of its tools."""
+"""`GROK_PREAMBLE`: tokens at the beginning of every prompt of Grok. `GROK_TOOLS`: fixed tokens of Grok's tools."""
 GROK_ENCRYPTED = Encrypted(0, 5.8)
 """Cost of encrypted reasoning. Grok also reads the reasoning of earlier turns."""
 

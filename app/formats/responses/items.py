@@ -59,7 +59,7 @@ class CallType(NamedTuple):
     """Member with the arguments, which are a text or an object."""
     id: str = "call_id"
     long_text: tuple[str, ...] = ()
-    """Path of the long text in an arguments object. Steno writes shortened arguments there."""
+    """Path of the long text in an arguments object. Steno writes shortened arguments at this path."""
 
 
 class OutputType(NamedTuple):
@@ -417,7 +417,7 @@ def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
 
 MEDIA = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}
 HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
-"""Members with the data of a part, or its URL or id."""
+"""Members with the data, URL or id of a part."""
 
 
 def read_media(part: Mapping[str, Any]) -> Media:
@@ -443,14 +443,14 @@ BREAKPOINTS = Breakpoints(
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """Return the payload's raw messages in order; verbatim messages keep their bytes.
 
-    `alternate`: join user messages that are adjacent only in the payload, because the model refuses two in a row.
+    `alternate`: the model refuses two user messages in a row. Join those that are adjacent only in the payload.
     """
     payload = _unbound(conversation, placed(conversation, view, SPEC.user_message, _left))
     return joined(payload, "input_text", as_object=as_item) if alternate else [each.raw for each in payload]
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """Remove ids of items whose preceding reasoning is gone: the provider would look for the reasoning of such ids."""
+    """Remove the ids of items whose preceding reasoning is gone: an id makes the provider look for this reasoning."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
