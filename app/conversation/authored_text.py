@@ -100,7 +100,7 @@ class _Read:
 def authored_text(
     messages: Sequence[Message], start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """For each user message from `start` up to `stop`, yield its index and the pieces that the user wrote.
+    """Yield, for each user message from `start` up to `stop`, its index and the pieces that the user wrote.
 
     Earlier messages show how the client writes results. They may also announce the next user message as a result.
     """
@@ -202,7 +202,7 @@ def _read(texts: Sequence[str]) -> _Read:
 
 
 def _without_content(text: str) -> str:
-    """If the whole text is one element, such as `<a>...</a>`, remove its content, unless the tag is a user tag."""
+    """Remove the content of a text that is one element, such as `<a>...</a>`, unless its tag is a user tag."""
     said = text.strip()
     tag = _TAG.match(said)
     if tag is None or tag[1] or tag[2].lower() in _USER_TAGS | _FEEDBACK_TAGS or not said.endswith(f"</{tag[2]}>"):

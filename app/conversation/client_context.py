@@ -27,8 +27,8 @@ CARRIED_OVER = "[instructions of the client that stay in the conversation, not s
 MOST_OF_LIMIT = 0.5
 """Share of the limit. If instructions inside the history take more tokens, Steno may summarise superseded ones."""
 BEGINNING = 24
-"""Steno compares the first 24 characters of instructions of one role, with `0` in place of each number. If they are
-equal, the newest instructions supersede the others."""
+"""Number of leading characters of instructions that Steno compares, with `0` in place of each number. If instructions
+of one role begin alike, the newest supersede the others."""
 _READ_CHARACTERS = 200
 
 
@@ -68,7 +68,7 @@ class ContextBlock(Struct, frozen=True):
 
 
 def queued_words(text: str) -> str | None:
-    """If the text is a reminder of words typed while the assistant worked, return the user's words; else None."""
+    """Return the user's words if the text is a reminder of words typed while the assistant worked; otherwise None."""
     queued = _QUEUED.fullmatch(text)
     return queued["words"] if queued else None
 

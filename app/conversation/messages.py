@@ -126,10 +126,10 @@ class Message(Struct, frozen=True, weakref=True):
     callers: tuple[Caller | None, ...] = ()
     """Position of the call for each of `answers`; None for a result without a call. The history sets this field."""
     owners: tuple[int, ...] = ()
-    """For each text, the index in `answers` of the result with this text; -1 if the text is in no result. The tuple is
-    empty if all texts belong to the first result."""
+    """Indexes in `answers`, one for each text: the index of the text's result, or -1 for a text that is in no result.
+    Empty if all texts belong to the first result."""
     failed: tuple[int, ...] = ()
-    """For each result that the client marks as failed, its index in `answers`."""
+    """Index in `answers` of each result that the client marks as failed."""
     settled: tuple[ToolCall, ...] = ()
     """Calls that the provider ran itself. The client sends no results for them."""
     media: tuple[Media, ...] = ()
@@ -160,7 +160,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def is_result_text(self) -> bool:
-        """Return whether this is a tool's result in user text. The previous message contains the call."""
+        """Return whether this message is a tool's result in user text. The previous message contains the call."""
         return self.kind is Kind.RESULT and self.result_confidence is not ResultConfidence.NONE
 
     @property

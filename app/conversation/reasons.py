@@ -1,6 +1,6 @@
 """Reasons why Steno did not compact a request, or why a compaction had less effect than intended.
 
-All reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store are in this list. Decisions
+This list has all reasons in answers (`context.reason`, `x-context-reason`), in the log and in the store. Decisions
 depend on the codes; the codes' texts are for output only.
 """
 

@@ -46,7 +46,7 @@ MEMBERS: dict[str, tuple[tuple[str, str], ...]] = {
     "speech": tuple((details, "audio_tokens") for details in _OUTPUT),
     "total": (("", "total_tokens"),),
 }
-"""For each number, the members that may hold it, in order of preference. Each entry: containing object, and member."""
+"""Members that may hold each number, in order of preference: name of the containing object, name of the member."""
 _PREFERRED_LAST = tuple((name, place) for name, places in MEMBERS.items() for place in reversed(places))
 _THINKS_BESIDE = re.compile(r"gemini", re.IGNORECASE)
 """Pattern of models for which the total in the usage may include reasoning that no other number includes."""
@@ -202,7 +202,7 @@ def _count(value: object) -> int:
 
 
 def _numbers(usage: dict[str, Any]) -> dict[str, int]:
-    """Return the numbers from 0 to `MOST_TOKENS` by name in `MEMBERS`. Of several for one name, the first counts."""
+    """Return the numbers from 0 to `MOST_TOKENS` by name in `MEMBERS`. For each name, the first number counts."""
     objects = {name: held for name, held in {**usage, "": usage}.items() if type(held) is dict}
     return {
         name: number

@@ -33,7 +33,7 @@ SPARE_CONNECTIONS = 100
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""If a piece has more parser events than this, other tasks run next. One packet can hold 40,000 HTTP chunks."""
+"""Maximum parser events before other tasks run, at the end of a piece. One packet can hold 40,000 HTTP chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 IDLE_SECONDS = 75.0
@@ -139,8 +139,8 @@ class KnownHead(Struct, frozen=True):
         return cls(own, places[0], head[:start], end, head[end:], len(head), {})
 
     def length_in(self, data: bytes) -> bytes | None:
-        """Return the digits of the content-length; None unless the data begins with this head. Only the digits may
-        differ. There must be as many digits as in this head, because a longer head might exceed the size limit."""
+        """Return the digits of the content-length if the data begins with this head, else None. Heads are equal if only
+        these digits differ and their number is the same, so that no head exceeds the size limit."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
         digits = data[len(self._before) : self._gap]

@@ -303,7 +303,7 @@ class Rates(Struct, frozen=True):
 
 
 COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
-"""Assumed prices, in the usual ratio, if a model's prices are unknown. For a local model, they stand for its time."""
+"""Assumed prices in the usual ratio, if a model has no known prices. For local models, they represent time."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:

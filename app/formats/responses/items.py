@@ -99,7 +99,7 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""By type of a provider's own call: name of the tool, and member with the arguments. The result is in the same item."""
+"""Name of the tool, and member with the arguments, by type of a provider's own call. The result is in the same item."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Types of items that Steno sends unchanged or drops, because they are signed, encrypted, or lists of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
