@@ -63,7 +63,7 @@ class MaskSettings(Section):
     """Mask tool results that the assistant has used, before Steno makes a summary.
 
     A mask keeps about 300 characters of a result ([which](policies.md#default)). If masks bring the prompt under the
-    target, Steno makes no summary. The summariser reads the originals.
+    target, Steno makes no summary. The summariser reads the unmasked results.
     """
     deny: tuple[str, ...] = ()
     """Tools whose results are never masked or pruned, as globs such as `search_*`."""
@@ -77,7 +77,7 @@ class BackgroundSettings(Section):
 
     Up to 0.97 of the limit, a request [does not wait](summaries.md#in-the-background) for a due summary. A larger
     request waits. With `false`, every request waits for its due summary. This setting also applies to a preset that a
-    request or a model chooses, unless that preset switches it off.
+    request or a model chooses, unless that preset switches background summaries off.
     """
 
 
@@ -88,9 +88,8 @@ class RecallSettings(Section):
     """Maximum share of the limit for quotations of omitted or shortened messages, for one user message; 0: none.
 
     [Recall](what-is-kept.md#recall) chooses passages by their words. Directly after a compaction, the prompt with its
-    quotations has at most 1.1 times the target. Later, only the limit counts. For a question, passages may take three
-    times `max_ratio`, and so may the quotations for all messages together. Exact values may take three quarters of
-    `max_ratio`.
+    quotations has at most 1.1 times the target, later at most the limit. For a question, passages may take three times
+    `max_ratio`, and so may the quotations for all messages together. Exact values may take 0.75 of `max_ratio`.
     """
 
 
@@ -104,9 +103,9 @@ class CompactionSettings(Section):
     """Name of a bundle of settings. Your other settings override the bundle's settings. `off`: Steno compacts nothing.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), and so may an entry in `models`. Steno then ignores this section except `background` and
-    `wait_seconds`, and it ignores `summary.max_tokens` and `summary.prompt`. With `off` here, no request can choose
-    another preset, and answers still have the headers with the estimate.
+    `x-context-preset`), and so may an entry in `models`. For another preset, Steno ignores this section except
+    `background` and `wait_seconds`, and ignores `summary.max_tokens` and `summary.prompt`. With `off` here, no request
+    can choose another preset, and answers still have the headers with the estimate.
     """
     trigger: TriggerSettings = TriggerSettings()
     tail: TailSettings = TailSettings()
@@ -114,8 +113,8 @@ class CompactionSettings(Section):
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
-    """Seconds that a request waits for a summary. Then Steno sends the request without the summary, and finishes the
-    summary for later requests.
+    """Maximum seconds that a request waits for a summary. After this time, Steno sends the request without the summary,
+    and finishes the summary for later requests.
 
     While a request without `stream` waits, Steno sends nothing: choose less than the idle timeout of proxies on the
     way. If a client announces its timeout (`x-stainless-read-timeout`), its request waits at most 80 % of that timeout,
@@ -165,12 +164,13 @@ class SummarySettings(Section):
     upstream: str | None = None
     """Upstream that Steno asks for summaries. Null: the conversation's upstream; `default`: the setting `upstream`.
 
-    This upstream then gets conversations, too. Set a `summary.model` that this upstream serves, and its `api_key_env`.
+    If you name another upstream, it receives the conversations that it summarises. Set that upstream's `api_key_env`,
+    and a `summary.model` that it serves.
     """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
     """Other models or upstreams that Steno asks in turn if the first model gives no answer.
 
-    At most 5; each names a model, an upstream or both. All calls for one summary together take at most twice
+    At most 5 entries; each names a model, an upstream or both. All calls for one summary together take at most twice
     `summary.timeout_seconds`. For example:
 
         - {model: "gpt-4o-mini"}
@@ -181,19 +181,18 @@ class SummarySettings(Section):
     timeout_seconds: Seconds = 120.0
     """Maximum seconds of one summary call.
 
-    If this exceeds `compaction.wait_seconds`, Steno may send a request without its summary. Steno then finishes the
-    summary for the next request.
+    If this exceeds `compaction.wait_seconds`, Steno may send a request without its summary.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    If Steno updates an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), it adds a note. Your
+    To update an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), Steno adds a note. Your
     instructions also replace `librechat`'s separate instructions for updates. Stored summaries do not change.
     """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
     """Further members of each summary request, such as `temperature`. Steno omits a member that a provider refuses.
 
-    At most 20. You cannot set Steno's own members, such as `model` and `max_tokens`. For example:
+    At most 20 members. You cannot set Steno's own members, such as `model` and `max_tokens`. For example:
 
         {temperature: 0, seed: 7}
     """

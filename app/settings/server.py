@@ -32,8 +32,8 @@ class ServerSettings(Section):
     admin: str | None = None
     """Second address to listen on, as `host:port`, for the operator alone; null: no second address.
 
-    If it is set, no other address serves the operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the details
-    of `/readyz`.
+    If it is set, only this address serves the operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the
+    details of `/readyz`.
     """
     workers: int = Field(1, ge=1, le=64)
     """Number of processes that serve the address, 1 to 64. Set about one for each core.
@@ -43,8 +43,8 @@ class ServerSettings(Section):
     allow_unauthenticated: Literal["loopback"] | bool = "loopback"
     """Callers that need no credentials: those on this machine (`loopback`), all (`true`) or none (`false`).
 
-    These callers share the tenant `anonymous`: each can read the summaries of all. If a proxy on this machine adds no
-    header (nginx by default), every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is the same setting.
+    Callers without a key share the tenant `anonymous`: each can read the summaries of all. If a proxy on this machine
+    adds no header (nginx by default), its callers look local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is an alias.
     """
     allowed_hosts: tuple[HostName, ...] = ()
     """Accepted host names, besides all IP addresses and local names. `.example.com`: all names below it; `*`: all.
@@ -63,7 +63,7 @@ class ServerSettings(Section):
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses or networks of proxies. Steno reads the caller's address from their `X-Forwarded-For` or `Forwarded`.
 
-    Each proxy must set the header itself, and must not pass on a caller's header. Steno ignores `FORWARDED_ALLOW_IPS`.
+    Each proxy must set this header itself, and must not pass on a caller's header. Steno ignores `FORWARDED_ALLOW_IPS`.
     """
     drain_seconds: Seconds = 25.0
     """Seconds that a stopping server waits for open answers and unfinished summaries.
@@ -134,7 +134,7 @@ class InspectorSettings(Section):
     """Steno's own pages."""
 
     enabled: bool = True
-    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`. If this is off, they answer 404."""
+    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`. If this is off, the pages are a 404."""
     password: SecretStr | None = Field(None, min_length=SHORTEST_PASSWORD)
     """The operator's password, at least 16 characters. The password opens the pages of all tenants.
 

@@ -88,8 +88,8 @@ class Settings(BaseSettings):
     prices in US dollars; null: no prices.
 
     Prices are from 0 to 1,000,000, in any currency. If the provider's answer has a cost, in US dollars, Steno uses that
-    cost ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. If you run models
-    yourself under their vendors' names, set null: list prices are not your cost. For example:
+    cost ([ledger](usage.md#cost)). One entry here switches off all list prices. If you run models yourself under their
+    vendors' names, set null: list prices are not your cost. For example:
 
         - {match: "my-model*", prompt: 2.5, completion: 10, cached: 1.25}
     """

@@ -57,7 +57,7 @@ class StorageSettings(Section):
     doctor` use `.run/` of the checkout. The secret for `steno.db` is `steno.secret` in the same folder: back up both.
     """
     timeout_seconds: Seconds = 0.25
-    """Seconds that a request waits for one database call. Then Steno serves the request without stored summaries.
+    """Seconds that a request waits for one database call. After this time, Steno uses no stored summaries.
 
     Time in which the process itself is busy does not count.
     """

@@ -180,7 +180,7 @@ class ModelSettings(Section):
     context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the model accepts, prompt and completion together."""
     max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens that the prompt may have, if that is less than the window."""
+    """Tokens that the prompt may have, if fewer than the window."""
     base_model: str | None = Field(None, min_length=1)
     """Model with the same tokenizer and window, such as gpt-4o for an Azure deployment chat-prod."""
     preset: ChosenPreset | None = None
