@@ -34,13 +34,13 @@ class TriggerSettings(Section):
 
     The limit is the window minus the request's output cap (at most a quarter of the window). Without a cap, Steno
     subtracts 5 % of the window, at most 8,192 tokens. With a share above 0.9 the provider may refuse a prompt
-    before Steno compacts it, because estimates are off by some percent.
+    before Steno compacts it, because estimates are inexact.
     """
     tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
     """Tokens above which a compaction is due, however large the window is; 0: no such cap.
 
-    Target and tail are shares of the limit, or of this number if this is smaller. Null: 160,000; [more for a few
-    models](policies.md#default), and less if the list price rises at a smaller prompt.
+    Target and tail are shares of the limit, or of this number if this number is smaller. Null: 160,000; [more for
+    a few models](policies.md#default), and less if the list price rises at a smaller prompt.
     """
 
 
@@ -181,13 +181,13 @@ class SummarySettings(Section):
     timeout_seconds: Seconds = 120.0
     """Maximum seconds of one summary call.
 
-    If this exceeds `compaction.wait_seconds`, Steno may send a request without its summary.
+    If `timeout_seconds` exceeds `compaction.wait_seconds`, Steno may send a request without its summary.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    To update an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), Steno adds a note. Your
-    instructions also replace `librechat`'s separate instructions for updates. Stored summaries do not change.
+    To update an earlier summary (`librechat`, `librechat-checkpoint`, `rolling`), Steno adds a note to the
+    instructions. Your instructions also replace `librechat`'s own instructions for updates. Stored summaries stay.
     """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
     """Further members of each summary request, such as `temperature`. Steno omits a member that a provider refuses.

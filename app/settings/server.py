@@ -36,14 +36,14 @@ class ServerSettings(Section):
     details of `/readyz`.
     """
     workers: int = Field(1, ge=1, le=64)
-    """Number of processes that serve the address, 1 to 64. Set about one for each core.
+    """Number of processes that serve the address, 1 to 64. Set about one per core.
 
     Steno [divides](workers.md) some limits among the processes. Each process opens up to 15 connections to PostgreSQL.
     """
     allow_unauthenticated: Literal["loopback"] | bool = "loopback"
     """Callers that need no credentials: those on this machine (`loopback`), all (`true`) or none (`false`).
 
-    Callers without a key share the tenant `anonymous`: each can read the summaries of all. If a proxy on this machine
+    Callers without a key share the tenant `anonymous`, and can read each other's summaries. If a proxy on this machine
     adds no header (nginx by default), its callers look local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is an alias.
     """
     allowed_hosts: tuple[HostName, ...] = ()
@@ -63,7 +63,7 @@ class ServerSettings(Section):
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses or networks of proxies. Steno reads the caller's address from their `X-Forwarded-For` or `Forwarded`.
 
-    Each proxy must set this header itself, and must not pass on a caller's header. Steno ignores `FORWARDED_ALLOW_IPS`.
+    Each proxy must set one of these headers, and remove a caller's header. Steno ignores `FORWARDED_ALLOW_IPS`.
     """
     drain_seconds: Seconds = 25.0
     """Seconds that a stopping server waits for open answers and unfinished summaries.
@@ -162,7 +162,7 @@ class ClientSettings(Section):
     header: str | None = None
     """Header in which a proxy in `server.trusted_proxies` names the caller, such as `x-forwarded-user`.
 
-    A request with this header from any other address gets 401. The proxy must remove the header from callers' requests.
+    A request with this header that comes from no such proxy gets 401. The proxy must remove a caller's header.
     If an upstream has `api_key_env`, every request needs this header ([who pays](security.md#who-pays)).
     """
     tenant: str | None = Field(None, min_length=1, max_length=200)

@@ -86,9 +86,9 @@ class UpstreamSettings(Section):
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
     """Wire formats that the upstream accepts: chat_completions, messages, responses, gemini; null: its host's formats.
 
-    api.openai.com accepts Chat Completions and Responses, api.anthropic.com Messages, generativelanguage.googleapis.com
-    Gemini (with a base URL without a version), any other host all formats. If `upstream` is api.openai.com and no
-    upstream is set for Messages, Steno adds the upstream `anthropic`.
+    By host: api.openai.com: Chat Completions and Responses; api.anthropic.com: Messages;
+    generativelanguage.googleapis.com: Gemini (base URL without a version); any other host: all formats.
+    If `upstream` is api.openai.com and no upstream is set for Messages, Steno adds the upstream `anthropic`.
     """
     api_key_env: str | None = None
     """Name of the environment variable with the provider's key. Steno sends this key in place of the client's.
