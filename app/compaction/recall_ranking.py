@@ -33,7 +33,7 @@ from app.conversation.wordings import read_wordings
 LONGEST_PASSAGE = 480
 """Maximum characters of a passage: a few sentences, or a dozen lines of code."""
 LEAST_SENTENCE = 120
-"""In a long answer, a passage ends at the first end of a sentence after at least this many characters."""
+"""Minimum characters of a passage in a long answer. The passage ends with the first sentence that ends after them."""
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
 """Question marks: Latin and most scripts, Chinese and Japanese, Arabic, Greek."""
 ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
