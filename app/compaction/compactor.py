@@ -256,8 +256,8 @@ class RequestCompactor:
     # Due compactions
 
     async def _compact(self) -> Compaction:
-        """Make the due compaction, or wait for the process that makes it. Do nothing if a due mask
-        or the compaction costs too much, if there are `_objections`, or if a background compaction is enough."""
+        """Make the due compaction, or wait for the process that makes it. Do nothing if a background compaction is
+        enough, if there are `_objections`, or if the compaction or a due mask costs more than it saves."""
         plan, costs_too_much = (None, True) if self._mask_is_put_off else await self._due_plan()
         if costs_too_much:
             return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))

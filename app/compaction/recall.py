@@ -323,7 +323,7 @@ class _Quoter:
     wide: int
     """Maximum room in tokens for the quotations of a question."""
     free: int
-    """Room in tokens for the quotations of a message before `origin`: see `_origin`."""
+    """Maximum room in tokens for a question's quotations if the question is before `origin` (see `_origin`)."""
     later: int
     """Room in tokens that a question's quotations share with the messages from `origin` through the question."""
     quoted: set[int] = field(default_factory=set)

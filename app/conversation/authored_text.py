@@ -102,7 +102,7 @@ def authored_text(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield, for each user message from `start` up to `stop`, its index and the pieces that the user wrote.
 
-    Earlier messages show how the client writes results. They may also announce the next user message as a result.
+    Messages before `start` count, too: they show how the client writes results, or announce a result as user message.
     """
     users = results = 0
     is_announced = False

@@ -222,8 +222,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it caches derived values
         return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
-    """History that this history extends; None if that history already had `chained` or `counted`. When Steno computes
-    these fields of this history, it also sets them in `shorter`, for other histories that extend `shorter`."""
+    """History that this history extends; None if it already had `chained` or `counted` then. When Steno later computes
+    these fields here, it also sets them in `shorter`, because other histories may extend `shorter`, too."""
     chained: Any = None
     """Chain cached by `Identity`. It is valid for every history that begins with this history."""
     counted: Any = None

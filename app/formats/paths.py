@@ -1,7 +1,7 @@
-"""Paths: the format of a request's path, all formats, and the paths whose conversations Steno does not compact.
+"""Paths: all wire formats, the format that serves a path, and the paths whose conversations Steno does not compact.
 
-A new format needs a module with a table, an entry in `FORMATS`, and samples in `tests/conformance`. The table lists the
-paths of its API.
+A new format needs a module with a table of its API, which lists the paths, an entry in `FORMATS`, and samples in
+`tests/conformance`.
 """
 
 from __future__ import annotations

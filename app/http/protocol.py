@@ -33,7 +33,7 @@ SPARE_CONNECTIONS = 100
 PIECE_BYTES = 8_192
 """Maximum bytes fed to the parser at once."""
 MOST_STEPS = 400
-"""Maximum parser events before other tasks run, at the end of a piece. One packet can hold 40,000 HTTP chunks."""
+"""Parser events of a piece above which other tasks run before the next piece. A packet can hold 40,000 HTTP chunks."""
 TICK_SECONDS = 0.2
 """Interval of the check for idle connections. A connection closes at most this long after its deadline."""
 IDLE_SECONDS = 75.0

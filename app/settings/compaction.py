@@ -103,9 +103,10 @@ class CompactionSettings(Section):
     """Name of a bundle of settings. Your other settings override the bundle's settings. `off`: Steno compacts nothing.
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
-    `x-context-preset`), and so may an entry in `models`. For another preset, Steno ignores this section except
-    `background` and `wait_seconds`, and ignores `summary.max_tokens` and `summary.prompt`. With `off` here, no request
-    can choose another preset, and answers still have the headers with the estimate.
+    `x-context-preset`), and so may an entry in `models`. If they choose
+    another preset, its own values apply: of this section, only `background` and `wait_seconds` still apply, and
+    `summary.max_tokens` and `summary.prompt` do not. With `off` here, no request can choose another preset, and answers
+    still have the headers with the estimate.
     """
     trigger: TriggerSettings = TriggerSettings()
     tail: TailSettings = TailSettings()

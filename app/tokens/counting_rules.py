@@ -158,7 +158,7 @@ class Encrypted(Struct, frozen=True):
 
 
 class OneByOne(Struct, frozen=True):
-    """Fixed tokens of the tools, of each call and of each result. Each call and result is separate JSON."""
+    """Tokens in addition to the texts: once for all tools, once for each call, and once for each result."""
 
     preamble: int
     must_call: int

@@ -42,7 +42,7 @@ COMPACTION_PROMPTS = (
 """A request's last text begins with one of these if the client compacts its history itself."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
-"""Option of `thinking`. If thinking was signed over another prompt, the provider's refusal names this option."""
+"""Option in the `thinking` member. The provider names it if it refuses thinking that was signed for another prompt."""
 _THINKING_REFUSED = re.compile(
     rb"(?:signature|data). in .(?:redacted_)?thinking. block"
     rb"|blocks in the latest assistant message cannot be modified"
