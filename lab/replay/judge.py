@@ -479,19 +479,17 @@ class _Walk:
     def _goes_on(self, place: int, covered: _Range) -> int:
         """How many messages of the payload, from this place, are what follows that range; -1 where what it carries does
         not stand there."""
-        after = place + len(covered.carried)
-        stands = [message.raw for message in self.payload[place:after]]
-        if stands != [self.history[index].raw for index in covered.carried]:
+        carried = [self.history[index].raw for index in covered.carried]
+        behind = [message for message in self.payload[place:] if not is_note(message)]
+        if [message.raw for message in behind[: len(carried)]] != carried:
             return -1
-        while after < len(self.payload) and is_note(self.payload[after]):
-            after += 1
-        followed = 0
-        for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
+        followed, behind = 0, behind[len(carried) :]
+        for message, expected in zip(behind, self.history[covered.stop :], strict=False):
             if message.raw != expected.raw and not message.reduces(expected):
                 break
             followed += 1
-        if followed == 0 and after < len(self.payload):
-            next_calls = self.calls.standing_in(self.payload[after])
+        if followed == 0 and behind:
+            next_calls = self.calls.standing_in(behind[0])
             return int(any(self._ranges(call, covered.stop) for call in next_calls))
         return followed
 

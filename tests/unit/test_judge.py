@@ -257,6 +257,15 @@ def test_passages_of_summarised_messages_are_right(conversation: Conversation) -
     assert (verdict.verbatim, verdict.summarised) == (6, 4)
 
 
+def test_a_note_may_stand_before_a_carried_message(conversation: Conversation) -> None:
+    question, *steps = TURNS[0], *({"role": "assistant", "content": f"Step {number}."} for number in range(6))
+    again = [SYSTEM, summary(NOTES), question, *steps[1:4], {"role": "user", "content": "Now write the notes."}]
+    made = call([question, steps[0]], NOTES), record("summary", again, MORE_NOTES)
+    payload = [SYSTEM, summary(MORE_NOTES), recalling((2, "assistant", "Step 0.")), question, *steps[4:]]
+    report = Report(frozenset({"recalled"}))
+    assert not conversation.request([SYSTEM, question, *steps], payload, *made, report=report).violations
+
+
 @pytest.mark.parametrize(
     "quoted",
     [
