@@ -184,9 +184,8 @@ def prompt_tokens(usage: object) -> int | None:
     """
     if not isinstance(usage, dict):
         return None
-    if "prompt_tokens" in usage or "promptTokenCount" in usage:
-        whole = usage["prompt_tokens" if "prompt_tokens" in usage else "promptTokenCount"]
-        tokens = 0 if any(map(_count, map(usage.get, CACHE_PARTS))) else _count(whole)
+    if whole := [usage[name] for _, name in MEMBERS["prompt"] if name in usage]:
+        tokens = 0 if any(map(_count, map(usage.get, CACHE_PARTS))) else _count(whole[0])
     else:
         tokens = sum(map(_count, map(usage.get, PROMPT_PARTS)))
     return tokens if 0 < tokens <= MOST_TOKENS else None
