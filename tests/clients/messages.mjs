@@ -36,13 +36,13 @@ async function sdk(ask) {
 
 async function toolRunner(stream) {
   let calls = 0;
-  const run = async () => `${calls++}. ${words(500)} ${calls < 40 ? "Find it?" : "Done."}`;
+  const run = async () => `${calls++}. ${words(500)} ${calls < 60 ? "Find it?" : "Done."}`;
   const lookUp = betaTool({ name: "look_up", description: "Finds an order.", inputSchema: schema, run });
   const messages = [{ role: "user", content: "Look everything up. Find it?" }];
   // thread: false, as a conversation that the provider keeps cannot be compacted by anybody else.
   const asked = { model, max_tokens: 1200, tools: [lookUp], thinking, messages, stream, thread: false };
   for await (const answer of client.beta.messages.toolRunner(asked)) if (stream) await answer.finalMessage();
-  if (calls !== 40) throw new Error(`it ended after ${calls} calls`);
+  if (calls !== 60) throw new Error(`it ended after ${calls} calls`);
 }
 
 async function aiSdk(ask) {

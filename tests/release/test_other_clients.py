@@ -67,7 +67,8 @@ def judge(simulator: Simulator, ending: str) -> None:
     views = [frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats]
     made = sum(bool(later - earlier) for earlier, later in pairwise([frozenset[str](), *views]))
     assert made >= COMPACTIONS
-    refused = [record.status for record in simulator.log if record.status != 200]
+    answered = [record.status for record in simulator.log if record.status]  # A background summary may be unanswered.
+    refused = [status for status in answered if status != 200]
     # Claude refuses thinking that it signed before the history changed. Steno then asks again without it.
     assert refused == [] or (ending == "messages" and set(refused) == {400} and len(refused) <= made)
     assert all(ending in record.path for record in simulator.log)
