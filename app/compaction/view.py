@@ -431,11 +431,12 @@ def current_turn(conversation: Conversation) -> int:
     """Return the position of the current turn's first message; -1 without a turn. As in the providers' definition, a
     message with tool results never begins a turn."""
     messages = conversation.transcript.messages
-    for index in reversed(range(len(messages))):
-        message = messages[index]
-        if (message.kind is Kind.USER or message.is_result_text) and not message.answers:
-            return index
-    return -1
+    begins = (
+        index
+        for index in reversed(range(len(messages)))
+        if (messages[index].kind is Kind.USER or messages[index].is_result_text) and not messages[index].answers
+    )
+    return next(begins, -1)
 
 
 def without_thinking(conversation: Conversation, view: View | None, start: int, cost: Cost) -> View | None:

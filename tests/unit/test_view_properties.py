@@ -17,7 +17,7 @@ from app.compaction.chunk_builder import EDITED, ChunkBuilder, addressed, correc
 from app.compaction.chunks import SummaryChunk, UserWords
 from app.compaction.planning_state import Path, build_view, paths
 from app.compaction.verify import problems
-from app.compaction.view import Carried, Conversation, Summary, Verbatim, View, turn_digests, whole
+from app.compaction.view import Carried, Conversation, Summary, Verbatim, View, current_turn, turn_digests, whole
 from app.conversation.messages import Message
 from tests.unit.conversations import (
     SETTINGS,
@@ -154,6 +154,7 @@ def test_copies_count_where_the_view_is_chosen() -> None:
 
 def test_without_signed_thinking_no_turn_is_looked_up() -> None:
     assert turn_digests(TALK) == []
+    assert current_turn(conversation(message("assistant", "Hello."))) == -1, "no turn at all"
 
 
 def test_behind_a_summary_of_everything_nothing_stands() -> None:
