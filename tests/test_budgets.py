@@ -29,7 +29,7 @@ LINES = {
     "app/telemetry": 475,
     "app/tokens": 1_884,
     "app/formats": 5_998,
-    "tests": 44_999,
+    "tests": 45_000,
     "lab": 8_000,
 }
 """Lines of Python by folder, at most."""

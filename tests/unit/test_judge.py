@@ -262,8 +262,8 @@ def test_a_note_may_stand_before_a_carried_message(conversation: Conversation) -
     again = [SYSTEM, summary(NOTES), question, *steps[1:4], {"role": "user", "content": "Now write the notes."}]
     made = call([question, steps[0]], NOTES), record("summary", again, MORE_NOTES)
     payload = [SYSTEM, summary(MORE_NOTES), recalling((2, "assistant", "Step 0.")), question, *steps[4:]]
-    report = Report(frozenset({"recalled"}))
-    assert not conversation.request([SYSTEM, question, *steps], payload, *made, report=report).violations
+    verdict = conversation.request([SYSTEM, question, *steps], payload, *made, report=Report(frozenset({"recalled"})))
+    assert not verdict.violations
 
 
 @pytest.mark.parametrize(

@@ -324,6 +324,11 @@ def test_what_is_untouched_is_covered_as_a_view_of_the_whole_is(talk: Conversati
     assert sum(part["tokens"] for part in covered) == line.to_provider_tokens(talk.tokens)
 
 
+def test_the_users_words_are_counted_as_the_provider_counts_them() -> None:
+    made = chunk(TALK, 0, 4, user_words=("Hello.",), user_words_tokens=4)
+    assert coverage_of(TALK, View((Summary(made),), 100), Line(ratio=1.5))[1]["user_words_tokens"] == 6
+
+
 def test_instructions_alone_cover_all_tokens() -> None:
     talk = conversation(SYSTEM, fixed=7)
     (part,) = coverage_of(talk, None)
